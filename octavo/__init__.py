@@ -1,0 +1,29 @@
+"""Octavo: a paged LLM serving engine.
+
+The public surface is small and imported lazily, so that ``import octavo`` stays fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from octavo.engine.llm import LLM as LLM
+    from octavo.engine.llm import AsyncLLM as AsyncLLM
+    from octavo.errors import OctavoError as OctavoError
+    from octavo.request.params import SamplingParams as SamplingParams
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "LLM": "octavo.engine.llm",
+    "AsyncLLM": "octavo.engine.llm",
+    "OctavoError": "octavo.errors",
+    "SamplingParams": "octavo.request.params",
+}
+__all__ = ["LLM", "AsyncLLM", "OctavoError", "SamplingParams", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'octavo' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,77 @@
+"""The exception tree. Every error a user can cause says what was wrong, where, and what to do about it."""
+
+
+class OctavoError(Exception):
+    """Base of everything Octavo raises on purpose."""
+
+
+class InvalidRequestError(OctavoError, ValueError):
+    """A request asks for something that cannot be honoured (HTTP 400).
+
+    Attributes:
+        field: name of the offending request field, as the user spelled it.
+        value: the offending value.
+    """
+
+    def __init__(self, field: str, value: object, problem: str) -> None:
+        self.field = field
+        self.value = value
+        self.problem = problem
+        super().__init__(f"{field}={_short(value)}: {problem}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, object, str]]:
+        return type(self), (self.field, self.value, self.problem)
+
+
+class ConfigError(OctavoError, ValueError):
+    """A flag or config field that cannot work; raised at start, names the field, the value and the fix."""
+
+    def __init__(self, field: str, value: object, problem: str) -> None:
+        self.field = field
+        self.value = value
+        super().__init__(f"{field}={_short(value)}: {problem}")
+
+
+class ModelError(OctavoError):
+    """A model cannot be found, fetched or used."""
+
+
+class ModelNotFoundError(ModelError):
+    """No source knows this model name; the message lists what is known."""
+
+
+class DownloadError(ModelError):
+    """A source was out of reach, or what it sent is not what was pinned."""
+
+
+class ModelFileError(ModelError):
+    """A model file is truncated, hostile or not what its name says. Carries the path and the place in the file."""
+
+
+class UnsupportedModelError(ModelError):
+    """The file is sound, but its architecture, tensor type or tokenizer is not one that Octavo runs."""
+
+
+class OutOfMemoryError(OctavoError):
+    """Weights or KV blocks do not fit; the message holds the arithmetic."""
+
+
+class QueueFullError(OctavoError):
+    """The bounded waiting queue is full (HTTP 429). ``retry_after_s`` is the suggested wait."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class RequestFailedError(OctavoError):
+    """One request ended with an error inside the engine; others are untouched."""
+
+
+class EngineDeadError(OctavoError):
+    """The engine core process is gone; nothing it held can be answered any more (HTTP 503)."""
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -1,0 +1,69 @@
+"""What comes back: tokens with their logprobs, a finish reason, and the request's ledger."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+    REPETITION = "repetition"
+
+
+class LogprobRow(msgspec.Struct, frozen=True, array_like=True):
+    """Logprobs of one position: the chosen token first, then the most probable ones, best first (natural log).
+
+    The chosen token stands at index 0 even when it is also among the most probable. Values are exact float32.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    rank: int
+    """1 + number of tokens more probable than the chosen one."""
+
+
+class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The request's ledger: what happened to it, in tokens, blocks, steps and seconds (engine core clock)."""
+
+    arrival_s: float = 0.0
+    first_scheduled_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0
+    num_cached_tokens: int = 0
+    """Prompt tokens found in the prefix cache at first admission (never computed for this request)."""
+    num_computed_tokens: int = 0
+    """Tokens run through the model for this request, recomputation included."""
+    num_recomputed_tokens: int = 0
+    """Of these, tokens that had been computed before and were lost to preemption."""
+    num_preemptions: int = 0
+    num_steps: int = 0
+    """Steps in which at least one token of this request ran."""
+    max_blocks: int = 0
+    """Most KV blocks held at one time."""
+
+
+class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One increment of one request, from engine core to client."""
+
+    request_id: str
+    new_token_ids: list[int] = []
+    new_logprobs: list[LogprobRow] | None = None
+    """One row per new token where logprobs were asked for."""
+    prompt_logprobs: list[LogprobRow | None] | None = None
+    """Sent once, with the first output; entry 0 is None (nothing predicts the first token)."""
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    """The id that ended the request, if finish_reason is stop because of one."""
+    error: str | None = None
+    """Set with finish_reason error: what went wrong, for the user."""
+    error_status: int = 500
+    """HTTP status that fits `error`."""
+    stats: RequestStats | None = None
+    """Sent with the first and the last output."""

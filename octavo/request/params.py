@@ -1,0 +1,149 @@
+"""Sampling parameters: one immutable, validated object per request."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from octavo.errors import InvalidRequestError
+
+MAX_N = 128
+MAX_LOGPROBS = 1024
+MAX_SEED = 2**63 - 1
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the tokens of one request are chosen and when it ends.
+
+    Names, defaults and meaning follow OpenAI's API and vLLM's extensions. Construction validates: a value that
+    cannot be honoured raises :class:`InvalidRequestError` naming the field.
+    """
+
+    n: int = 1
+    """Independent answers to one prompt; answer i draws with a seed derived from (seed, i)."""
+    max_tokens: int | None = 16
+    """Largest number of generated tokens; None: as many as the context allows."""
+    min_tokens: int = 0
+    """End-of-sequence and stop ids are masked until this many tokens are generated."""
+    temperature: float = 1.0
+    """0 is greedy (ties go to the lower token id)."""
+    top_k: int = 0
+    """Keep the k most probable tokens; 0 or -1 keeps all."""
+    top_p: float = 1.0
+    """Keep the smallest set of most probable tokens whose mass reaches top_p (after top_k)."""
+    min_p: float = 0.0
+    """Drop tokens less probable than min_p times the most probable one."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens seen in prompt or output."""
+    presence_penalty: float = 0.0
+    """Subtracted once from logits of tokens in the output."""
+    frequency_penalty: float = 0.0
+    """Subtracted per occurrence from logits of tokens in the output."""
+    logit_bias: dict[int, float] | None = None
+    """token id -> value added to its logit, in [-100, 100]."""
+    allowed_token_ids: tuple[int, ...] | None = None
+    """If given, only these ids can be sampled."""
+    bad_words_token_ids: tuple[tuple[int, ...], ...] = ()
+    """Token sequences that must not be completed. The text form `bad_words` is tokenised by the client."""
+    bad_words: tuple[str, ...] = ()
+    """Words that must not appear; turned into `bad_words_token_ids` where a tokenizer is at hand."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the answer; found by the client side, never part of the text unless asked."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end the answer, beside the model's own end-of-sequence ids."""
+    ignore_eos: bool = False
+    """Generate past the model's end-of-sequence ids (stop_token_ids still stop)."""
+    include_stop_str_in_output: bool = False
+    seed: int | None = None
+    """Key of the counter-based noise. None: the client draws one, so the engine always sees a number."""
+    logprobs: int | None = None
+    """Logprobs of this many most probable tokens per output position, plus the sampled one; 0: only the sampled."""
+    prompt_logprobs: int | None = None
+    """The same for prompt tokens. Such requests take no prefix hits: their logits must be computed."""
+    skip_special_tokens: bool = True
+    detokenize: bool = True
+    """False: token ids only; `stop` strings are then refused."""
+
+    def __post_init__(self) -> None:
+        _validate(self)
+
+    @property
+    def greedy(self) -> bool:
+        """Temperatures below 1e-5 are greedy: a division by them overflows and the draw could not differ."""
+        return self.temperature < 1e-5
+
+    def replace(self, **changes: Any) -> "SamplingParams":
+        """A copy with some fields changed, validated again."""
+        return msgspec.structs.replace(self, **changes)
+
+
+def _require(ok: bool, field: str, value: object, problem: str) -> None:
+    if not ok:
+        raise InvalidRequestError(field, value, problem)
+
+
+def _require_range(p: SamplingParams, field: str, low: float, high: float, *, open_low: bool = False) -> None:
+    value = getattr(p, field)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    inside = is_number and (low < value if open_low else low <= value) and value <= high
+    bracket = "(" if open_low else "["
+    _require(inside, field, value, f"must be a number in {bracket}{low:g}, {high:g}]")
+
+
+def _require_int(p: SamplingParams, field: str, low: int, high: int, *, none_ok: bool = False) -> None:
+    value = getattr(p, field)
+    if value is None and none_ok:
+        return
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    _require(is_int and low <= value <= high, field, value, f"must be an integer in [{low}, {high}]")
+
+
+def _validate(p: SamplingParams) -> None:
+    _require_int(p, "n", 1, MAX_N)
+    _require_int(p, "max_tokens", 1, 2**31 - 1, none_ok=True)
+    _require_int(p, "min_tokens", 0, 2**31 - 1)
+    _require_int(p, "top_k", -1, 2**31 - 1)
+    _require_int(p, "seed", 0, MAX_SEED, none_ok=True)
+    _require_int(p, "logprobs", 0, MAX_LOGPROBS, none_ok=True)
+    _require_int(p, "prompt_logprobs", 0, MAX_LOGPROBS, none_ok=True)
+    _require_range(p, "temperature", 0, 100)
+    _require_range(p, "top_p", 0, 1, open_low=True)
+    _require_range(p, "min_p", 0, 1)
+    _require_range(p, "repetition_penalty", 0, 100, open_low=True)
+    _require_range(p, "presence_penalty", -2, 2)
+    _require_range(p, "frequency_penalty", -2, 2)
+    if p.max_tokens is not None:
+        _require(p.min_tokens <= p.max_tokens, "min_tokens", p.min_tokens, f"must be <= max_tokens={p.max_tokens}")
+    _validate_logit_bias(p.logit_bias)
+    _require(p.allowed_token_ids is None or len(p.allowed_token_ids) > 0, "allowed_token_ids", p.allowed_token_ids,
+             "must name at least one token id, or be left out")
+    _require(all(p.bad_words_token_ids), "bad_words", p.bad_words_token_ids, "must not hold an empty word")
+    _require(all(p.bad_words), "bad_words", p.bad_words, "must not hold an empty word")
+    _require(all(p.stop), "stop", p.stop, "must not hold an empty string")
+    _require(p.detokenize or not p.stop, "stop", p.stop, "needs detokenize=True; use stop_token_ids instead")
+
+
+def _validate_logit_bias(bias: Mapping[int, float] | None) -> None:
+    for token_id, value in (bias or {}).items():
+        _require(math.isfinite(value) and -100 <= value <= 100, "logit_bias", {token_id: value},
+                 "each value must be a number in [-100, 100]")
+
+
+def validate_against_vocabulary(params: SamplingParams, vocab_size: int, max_logprobs: int) -> None:
+    """Checks what only a loaded model can: every token id named exists, and logprob counts are allowed.
+
+    Raises:
+        InvalidRequestError: naming the field and the id.
+    """
+    named = {
+        "logit_bias": params.logit_bias or (),
+        "allowed_token_ids": params.allowed_token_ids or (),
+        "stop_token_ids": params.stop_token_ids,
+        "bad_words": [i for word in params.bad_words_token_ids for i in word],
+    }
+    for field, ids in named.items():
+        for token_id in ids:
+            _require(0 <= token_id < vocab_size, field, token_id, f"token ids run from 0 to {vocab_size - 1}")
+    for field, count in (("logprobs", params.logprobs), ("prompt_logprobs", params.prompt_logprobs)):
+        _require(count is None or count <= max_logprobs, field, count, f"this server allows at most {max_logprobs}")

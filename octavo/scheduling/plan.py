@@ -1,0 +1,90 @@
+"""What one step does (`StepPlan`) and what came of it (`StepResult`). Metadata, never tensors.
+
+A request's tokens, with c = computed before this step and s = scheduled in it:
+
+    |<---------- known tokens n = prompt + outputs ---------->|
+    |<------ c: in the KV cache ----->|<-- s: run now -->|    |
+    0                                 c                c + s  n
+
+A request yields a token in this step iff c + s == n: the row of its last known token is sampled.
+"""
+
+import msgspec
+
+from octavo.request.outputs import LogprobRow
+from octavo.request.params import SamplingParams
+
+
+class NewRequestData(msgspec.Struct, frozen=True, kw_only=True):
+    """A request the runner does not hold: admitted for the first time, or resumed after preemption."""
+
+    request_id: str
+    token_ids: list[int]
+    """All known tokens: prompt, then (after preemption) outputs."""
+    num_prompt_tokens: int
+    params: SamplingParams
+    eos_token_ids: tuple[int, ...]
+    block_ids: tuple[tuple[int, ...], ...]
+    """[group] -> block ids from position 0, prefix hits included, new blocks of this step included."""
+
+
+class BlockCopy(msgspec.Struct, frozen=True, array_like=True):
+    """Copy the first `num_tokens` slots of a block, in all layers of a group, before the step's writes."""
+
+    group: int
+    source: int
+    target: int
+    num_tokens: int
+
+
+class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One step, columnar: entry i of each per-request column belongs to `request_ids[i]`.
+
+    The runner applies it in this order: forget `finished_request_ids` and `preempted_request_ids`, take in
+    `new_requests`, append `new_block_ids`, do `block_copies`, run.
+    """
+
+    step: int
+    """Sequence number, from 0."""
+    request_ids: tuple[str, ...]
+    num_scheduled_tokens: tuple[int, ...]
+    """>= 1 each."""
+    num_computed_tokens: tuple[int, ...]
+    """Before this step."""
+    new_block_ids: tuple[tuple[tuple[int, ...], ...], ...]
+    """[request][group] -> ids appended to the request's block table; empty for requests in `new_requests`."""
+    new_requests: tuple[NewRequestData, ...] = ()
+    num_draft_tokens: tuple[int, ...] = ()
+    """Drafts among the scheduled tokens; empty tuple: none in the whole step."""
+    block_copies: tuple[BlockCopy, ...] = ()
+    preempted_request_ids: tuple[str, ...] = ()
+    finished_request_ids: tuple[str, ...] = ()
+    """Finished or aborted since the previous plan; each id appears exactly once."""
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.num_scheduled_tokens)
+
+
+class StepTimings(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds spent in the parts of a step on the executing side."""
+
+    prepare_s: float = 0.0
+    execute_s: float = 0.0
+    sample_s: float = 0.0
+
+
+class StepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step produced, columnar over the plan's `request_ids`."""
+
+    step: int
+    token_ids: tuple[tuple[int, ...], ...]
+    """Sampled (and accepted) tokens per request; empty where the request's prompt is not finished or it failed."""
+    logprobs: tuple[tuple[LogprobRow, ...] | None, ...] = ()
+    """Per request, one row per sampled token where asked for; empty tuple: nobody asked."""
+    prompt_logprobs: dict[str, list[LogprobRow]] = {}
+    """request id -> rows for the prompt positions predicted in this step, in order: row of position p predicts
+    token p + 1."""
+    errors: dict[str, str] = {}
+    """request id -> what failed for this request alone; its tokens of this step do not count."""
+    timings: StepTimings = StepTimings()
