@@ -116,8 +116,12 @@ def _validate(p: SamplingParams) -> None:
     if p.max_tokens is not None:
         _require(p.min_tokens <= p.max_tokens, "min_tokens", p.min_tokens, f"must be <= max_tokens={p.max_tokens}")
     _validate_logit_bias(p.logit_bias)
-    _require(p.allowed_token_ids is None or len(p.allowed_token_ids) > 0, "allowed_token_ids", p.allowed_token_ids,
-             "must name at least one token id, or be left out")
+    _require(
+        p.allowed_token_ids is None or len(p.allowed_token_ids) > 0,
+        "allowed_token_ids",
+        p.allowed_token_ids,
+        "must name at least one token id, or be left out",
+    )
     _require(all(p.bad_words_token_ids), "bad_words", p.bad_words_token_ids, "must not hold an empty word")
     _require(all(p.bad_words), "bad_words", p.bad_words, "must not hold an empty word")
     _require(all(p.stop), "stop", p.stop, "must not hold an empty string")
@@ -126,8 +130,12 @@ def _validate(p: SamplingParams) -> None:
 
 def _validate_logit_bias(bias: Mapping[int, float] | None) -> None:
     for token_id, value in (bias or {}).items():
-        _require(math.isfinite(value) and -100 <= value <= 100, "logit_bias", {token_id: value},
-                 "each value must be a number in [-100, 100]")
+        _require(
+            math.isfinite(value) and -100 <= value <= 100,
+            "logit_bias",
+            {token_id: value},
+            "each value must be a number in [-100, 100]",
+        )
 
 
 def validate_against_vocabulary(params: SamplingParams, vocab_size: int, max_logprobs: int) -> None:

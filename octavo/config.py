@@ -1,0 +1,124 @@
+"""Configuration: one frozen dataclass per room, validated at construction. Flags carry the same names."""
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+from octavo.errors import ConfigError
+from octavo.kv.spec import KVDtype
+
+
+def _require(ok: bool, name: str, value: object, problem: str) -> None:
+    if not ok:
+        raise ConfigError(name, value, problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which model, and how its words are handled."""
+
+    model: str = "smollm2-135m"
+    """Alias, GGUF file, Hugging Face folder, or hub name."""
+    served_model_name: tuple[str, ...] = ()
+    """Names the API answers to; default: the model's name."""
+    max_model_len: int | None = None
+    """Longest prompt + output in tokens; None: the largest that the model and the KV memory allow."""
+    chat_template: str | None = None
+    """A jinja template (text or path) in place of the model's own."""
+    skip_tokenizer_init: bool = False
+    """Token ids in, token ids out; no tokenizer is loaded."""
+    seed: int | None = None
+    """Seed for requests that bring none; None: each draws its own."""
+    max_logprobs: int = 20
+    """Most logprobs a request may ask for."""
+
+    def __post_init__(self) -> None:
+        ok = self.max_model_len is None or self.max_model_len >= 2
+        _require(ok, "max_model_len", self.max_model_len, "must be at least 2 tokens (one in, one out)")
+        _require(0 <= self.max_logprobs <= 1024, "max_logprobs", self.max_logprobs, "must be in [0, 1024]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheConfig:
+    """KV memory."""
+
+    block_size: int = 16
+    """Tokens per block, a power of two."""
+    kv_cache_memory_bytes: int | None = None
+    """Bytes for KV blocks; None: a fraction of the free memory."""
+    num_kv_blocks: int | None = None
+    """Exact number of blocks (tests, comparisons); wins over kv_cache_memory_bytes."""
+    kv_cache_dtype: KVDtype = KVDtype.FP16
+    """Number format of cached K and V."""
+    enable_prefix_caching: bool = True
+
+    def __post_init__(self) -> None:
+        power = self.block_size >= 1 and self.block_size & (self.block_size - 1) == 0
+        _require(power, "block_size", self.block_size, "must be a power of two, such as 16")
+        enough = self.num_kv_blocks is None or self.num_kv_blocks >= 2
+        _require(enough, "num_kv_blocks", self.num_kv_blocks, "must be at least 2 (one null block, one usable)")
+        positive = self.kv_cache_memory_bytes is None or self.kv_cache_memory_bytes > 0
+        _require(positive, "kv_cache_memory_bytes", self.kv_cache_memory_bytes, "must be positive, e.g. 2GiB")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerConfig:
+    """Who runs, and how much."""
+
+    max_num_seqs: int = 64
+    """Most requests running at one time."""
+    max_num_batched_tokens: int = 1024
+    """Token budget of a step."""
+    long_prefill_token_threshold: int = 0
+    """Most prompt tokens of one request per step while others are present; 0: no limit."""
+    max_num_queued_reqs: int = 4096
+    """Bound of the waiting queue; beyond it requests are refused (429)."""
+    watermark: float = 0.0
+    """Share of blocks kept free when a waiting request is admitted."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_reqs"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        threshold = self.long_prefill_token_threshold
+        _require(threshold >= 0, "long_prefill_token_threshold", threshold, "must be 0 (off) or positive")
+        _require(0 <= self.watermark < 1, "watermark", self.watermark, "must be in [0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionConfig:
+    """How a step is computed."""
+
+    executor: Literal["native", "reference"] = "native"
+    """`reference` is the slow NumPy oracle."""
+    threads: int | None = None
+    """Compute threads; None: the cores this process may use."""
+    isa: Literal["auto", "avx2", "portable"] = "auto"
+    """Kernel path; `auto` takes the best this CPU has. All give the same bits."""
+
+    def __post_init__(self) -> None:
+        ok = self.threads is None or 1 <= self.threads <= 256
+        _require(ok, "threads", self.threads, "must be in [1, 256], or left out for all usable cores")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Everything the engine core needs; the parts belong to their rooms."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+
+    @classmethod
+    def from_fields(cls, values: dict[str, object]) -> "EngineConfig":
+        """Builds the tree from flat field names (flags, `LLM(...)` arguments).
+
+        Raises:
+            ConfigError: on a name no part knows, listing those that exist.
+        """
+        parts = {part.name: part.default_factory for part in fields(cls)}
+        known = {f.name: part for part, kind in parts.items() for f in fields(kind)}  # type: ignore[arg-type]
+        chosen: dict[str, dict[str, object]] = {part: {} for part in parts}
+        for name, value in values.items():
+            _require(name in known, name, value, f"unknown setting; known are {', '.join(sorted(known))}")
+            chosen[known[name]][name] = value
+        return cls(**{part: kind(**chosen[part]) for part, kind in parts.items()})  # type: ignore[operator, arg-type]

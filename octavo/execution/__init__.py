@@ -1,0 +1,1 @@
+"""Plan -> program -> logits: runners, executors, loaders and number formats."""

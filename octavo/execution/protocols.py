@@ -1,0 +1,113 @@
+"""The contracts of the executing side: what runs a program, what turns logits into tokens, what runs a plan."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.kv.spec import KVLayout
+from octavo.request.outputs import LogprobRow
+from octavo.request.params import SamplingParams
+from octavo.scheduling.plan import BlockCopy, StepPlan, StepResult
+
+Int32 = npt.NDArray[np.int32]
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass
+class StepBatch:
+    """One step as arrays. T tokens of S sequences, G cache groups, R rows whose logits are wanted.
+
+    Rows of sequence s are `seq_starts[s]:seq_starts[s + 1]`, at consecutive positions ending at
+    `context_lens[s] - 1`.
+    """
+
+    token_ids: Int32
+    """[T]"""
+    positions: Int32
+    """[T]"""
+    seq_starts: Int32
+    """[S + 1]"""
+    context_lens: Int32
+    """[S] tokens in the cache after this step."""
+    block_tables: Int32
+    """[G, S, max_blocks] block ids; entries past the context are 0."""
+    slot_mapping: Int32
+    """[G, T] `block_id * block_size + offset` of each token."""
+    logit_rows: Int32
+    """[R] indices into the T tokens, ascending."""
+    block_copies: Sequence[BlockCopy] = ()
+
+
+class ProgramExecutor(Protocol):
+    """Runs one program over one KV memory. Built once per model; holds weights, KV and scratch."""
+
+    layout: KVLayout
+
+    def run(self, batch: StepBatch) -> Float32:
+        """Runs the step: block copies, then all ops.
+
+        Returns:
+            Logits `[R, vocab_size]`, valid until the next call.
+        """
+        ...
+
+    def close(self) -> None:
+        """Releases memory and threads; idempotent."""
+        ...
+
+
+@dataclass
+class SampledRows:
+    """Tokens of a sampling call, one per row."""
+
+    token_ids: Int32
+    """[rows]"""
+    logprobs: list[LogprobRow | None]
+    """One entry per row; None where the request did not ask. Empty list: no row asked."""
+    errors: dict[int, str] = field(default_factory=dict)
+    """row -> what is wrong with that row alone (NaN logits, no token left to sample); its token id is -1."""
+
+
+class Sampler(Protocol):
+    """Turns logits into tokens. Owns the per-slot sampling state (parameters, token counts, noise position)."""
+
+    def add(
+        self,
+        slot: int,
+        params: SamplingParams,
+        eos_token_ids: Sequence[int],
+        prompt_token_ids: Sequence[int],
+        output_token_ids: Sequence[int],
+    ) -> None:
+        """Starts a request in a slot; `output_token_ids` is non-empty after preemption."""
+        ...
+
+    def remove(self, slot: int) -> None:
+        """Forgets the request in a slot."""
+        ...
+
+    def sample(self, logits: Float32, slots: Int32) -> SampledRows:
+        """Samples row i of logits `[rows, vocab_size]` for the request in `slots[i]` and counts the token as output."""
+        ...
+
+    def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
+        """Logprobs of given target tokens `[rows]` (prompt logprobs): no sampling state is touched."""
+        ...
+
+
+class StepExecutor(Protocol):
+    """Runs step plans: the runner in this process, a worker group, or the scripted stand-in."""
+
+    layout: KVLayout
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Runs one plan. A fault of one request is reported in `StepResult.errors`; any other exception means the
+        executor is lost."""
+        ...
+
+    def close(self) -> None:
+        """Releases everything; idempotent."""
+        ...

@@ -1,0 +1,1 @@
+"""What is computed: model families build programs, plain data that four readers share."""
