@@ -45,12 +45,24 @@ class ProgramExecutor(Protocol):
     """Runs one program over one KV memory. Built once per model; holds weights, KV and scratch."""
 
     layout: KVLayout
+    max_rows: int
+    """Most logit rows of one call."""
 
     def run(self, batch: StepBatch) -> Float32:
         """Runs the step: block copies, then all ops.
 
         Returns:
             Logits `[R, vocab_size]`, valid until the next call.
+        """
+        ...
+
+    def logits(self, rows: Int32) -> Float32:
+        """Runs the row ops again for other rows (indices into the T tokens) of the batch just run.
+
+        For prompt logprobs: many rows, taken in pieces of at most `max_rows` so that memory stays bounded.
+
+        Returns:
+            Logits `[len(rows), vocab_size]`, valid until the next call of `run` or `logits`.
         """
         ...
 
