@@ -45,7 +45,18 @@ class DownloadError(ModelError):
 
 
 class ModelFileError(ModelError):
-    """A model file is truncated, hostile or not what its name says. Carries the path and the place in the file."""
+    """A model file is truncated, hostile or not what its name says. Carries the path and the place in the file.
+
+    Attributes:
+        path: the file, where one file is at fault.
+        offset: byte offset of the fault in it, where one is known.
+    """
+
+    def __init__(self, problem: str, path: str | None = None, offset: int | None = None) -> None:
+        self.path = path
+        self.offset = offset
+        place = "" if offset is None else f" at byte {offset}"
+        super().__init__(problem if path is None else f"{path}{place}: {problem}")
 
 
 class UnsupportedModelError(ModelError):
