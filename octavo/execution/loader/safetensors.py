@@ -1,0 +1,138 @@
+"""safetensors: float tensors behind a JSON header, possibly in several shards listed by an index.
+
+Source: the safetensors format description (README of the safetensors repository). Layout:
+
+    header length (u64) | header: JSON {name: {dtype, shape, data_offsets: [begin, end]}} | tensor data
+
+The data must be covered by the tensors without holes or overlaps, as the format demands.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from octavo.errors import ModelFileError, UnsupportedModelError
+from octavo.execution.loader.checkpoint import Checkpoint, MappedCheckpoint, TensorInfo
+from octavo.execution.loader.cursor import Cursor
+from octavo.execution.loader.json_file import parse_json_object, read_json_object
+from octavo.execution.loader.mapped_file import MappedFile
+from octavo.execution.quant import TensorType
+
+INDEX_NAME = "model.safetensors.index.json"
+_HEADER_LENGTH = struct.Struct("<Q")
+_MAX_HEADER_BYTES = 100_000_000
+"""The limit of the format's reference implementation."""
+_TYPES = {"F32": TensorType.F32, "F16": TensorType.F16, "BF16": TensorType.BF16}
+_OTHER_DTYPES = frozenset(
+    {"BOOL", "U8", "I8", "I16", "U16", "I32", "U32", "I64", "U64", "F64", "C64"}
+    | {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4"}
+)
+
+
+def open_safetensors(files: Sequence[Path]) -> Checkpoint:
+    """Opens a Hugging Face model: the given files, or all shards where an index lies beside them.
+
+    The metadata is the folder's config.json. Errors as in `open_checkpoint`.
+    """
+    folder = files[0].parent
+    index_path = folder / INDEX_NAME
+    weight_map = _read_weight_map(index_path) if index_path.is_file() else None
+    shards = files if weight_map is None else _shards(index_path, weight_map)
+    mapped = {path: MappedFile(path) for path in shards}
+    tensors: dict[str, TensorInfo] = {}
+    for file in mapped.values():
+        for info in _read_shard(file):
+            if info.name in tensors:
+                raise file.bad(info.offset, f"tensor {info.name!r} is also in {tensors[info.name].file}")
+            tensors[info.name] = info
+    if weight_map is not None:
+        _check_index(index_path, weight_map, tensors)
+    return MappedCheckpoint("safetensors", read_json_object(folder / "config.json"), tensors, mapped)
+
+
+def _read_weight_map(index_path: Path) -> dict[str, str]:
+    weight_map = read_json_object(index_path).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(v, str) for v in weight_map.values()):
+        raise ModelFileError("weight_map is no object of tensor names to file names", str(index_path))
+    for name in weight_map.values():
+        if Path(name).name != name or "\0" in name:
+            raise ModelFileError(f"the shard {name!r} is no plain file name beside the index", str(index_path))
+    return weight_map
+
+
+def _shards(index_path: Path, weight_map: Mapping[str, str]) -> list[Path]:
+    names = sorted(set(weight_map.values()))
+    missing = [name for name in names if not (index_path.parent / name).is_file()]
+    if missing:
+        raise ModelFileError(f"missing shards: {', '.join(missing)}. Fetch them into the same folder", str(index_path))
+    return [index_path.parent / name for name in names]
+
+
+def _check_index(index_path: Path, weight_map: Mapping[str, str], tensors: Mapping[str, TensorInfo]) -> None:
+    for name, shard in weight_map.items():
+        if name not in tensors or tensors[name].file.name != shard:
+            raise ModelFileError(f"says that tensor {name!r} is in {shard}, which is not so", str(index_path))
+
+
+def _read_shard(file: MappedFile) -> list[TensorInfo]:
+    cursor = Cursor(file)
+    length = cursor.scalar(_HEADER_LENGTH, "header length")
+    if not 2 <= length <= min(cursor.remaining, _MAX_HEADER_BYTES):
+        raise file.bad(0, f"header of {length} bytes in a file of {file.size}: it is truncated. Fetch it again")
+    header = parse_json_object(file.data[8 : 8 + length], file.path, 8)
+    header.pop("__metadata__", None)
+    data_start = 8 + length
+    infos = [_tensor_info(file, name, entry, data_start) for name, entry in header.items()]
+    _check_coverage(file, infos, data_start)
+    return infos
+
+
+def _tensor_info(file: MappedFile, name: str, entry: Any, data_start: int) -> TensorInfo:
+    if not isinstance(entry, dict):
+        raise file.bad(8, f"header entry {name!r} is no object. Fetch the file again")
+    tensor_type = _tensor_type(file, name, entry.get("dtype"))
+    shape = _naturals(file, name, "shape", entry.get("shape"))
+    offsets = _naturals(file, name, "data_offsets", entry.get("data_offsets"))
+    nbytes = prod(shape) * tensor_type.block_bytes
+    if len(shape) > 8 or len(offsets) != 2 or offsets[1] - offsets[0] != nbytes:
+        raise file.bad(
+            8,
+            f"tensor {name!r} of shape {list(shape)} in {tensor_type.name} is {nbytes} bytes, its data_offsets are "
+            f"{list(offsets)}. Fetch the file again",
+        )
+    return TensorInfo(name, tensor_type, shape, nbytes, file.path, data_start + offsets[0])
+
+
+def _tensor_type(file: MappedFile, name: str, dtype: Any) -> TensorType:
+    if isinstance(dtype, str) and dtype in _TYPES:
+        return _TYPES[dtype]
+    if isinstance(dtype, str) and dtype in _OTHER_DTYPES:
+        raise UnsupportedModelError(
+            f"{file.path}: tensor {name!r} is stored as {dtype}; Octavo reads safetensors in {', '.join(_TYPES)}"
+        )
+    raise file.bad(8, f"tensor {name!r} has the unknown dtype {dtype!r}. Fetch the file again")
+
+
+def _naturals(file: MappedFile, name: str, field: str, value: Any) -> tuple[int, ...]:
+    """A list of non-negative integers no larger than any file."""
+    ok = isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 48 for item in value)
+    if not ok:
+        raise file.bad(8, f"{field} of tensor {name!r} is {str(value)[:80]}. Fetch the file again")
+    return tuple(value)
+
+
+def _check_coverage(file: MappedFile, infos: Sequence[TensorInfo], data_start: int) -> None:
+    """Tensors follow each other without hole or overlap, from the end of the header to the end of the file."""
+    end = data_start
+    for info in sorted(infos, key=lambda info: (info.offset, info.nbytes)):
+        if info.offset != end:
+            kind = "overlaps the tensor before it" if info.offset < end else "leaves a hole before it"
+            raise file.bad(info.offset, f"tensor {info.name!r} {kind}. Fetch the file again")
+        end += info.nbytes
+    if end != file.size:
+        kind = "truncated" if end > file.size else "followed by foreign bytes"
+        raise file.bad(end, f"tensors end at byte {end}, the file at {file.size}: it is {kind}. Fetch it again")

@@ -1,0 +1,34 @@
+"""The bytes of one block of each format, as NumPy structured types.
+
+One description serves reading and writing. Sources: the GGUF specification and ggml's block structures (public
+format facts). ``d`` is a float16 scale, ``m`` a float16 offset, ``qs`` packed codes, ``qh`` their high bits.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.execution.quant.types import TensorType
+
+LAYOUTS: dict[TensorType, np.dtype[np.void]] = {
+    TensorType.Q4_0: np.dtype([("d", "<f2"), ("qs", "u1", 16)]),
+    TensorType.Q4_1: np.dtype([("d", "<f2"), ("m", "<f2"), ("qs", "u1", 16)]),
+    TensorType.Q5_0: np.dtype([("d", "<f2"), ("qh", "<u4"), ("qs", "u1", 16)]),
+    TensorType.Q5_1: np.dtype([("d", "<f2"), ("m", "<f2"), ("qh", "<u4"), ("qs", "u1", 16)]),
+    TensorType.Q8_0: np.dtype([("d", "<f2"), ("qs", "i1", 32)]),
+    TensorType.IQ4_NL: np.dtype([("d", "<f2"), ("qs", "u1", 16)]),
+    TensorType.Q2_K: np.dtype([("scales", "u1", 16), ("qs", "u1", 64), ("d", "<f2"), ("dmin", "<f2")]),
+    TensorType.Q3_K: np.dtype([("qh", "u1", 32), ("qs", "u1", 64), ("scales", "u1", 12), ("d", "<f2")]),
+    TensorType.Q4_K: np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("qs", "u1", 128)]),
+    TensorType.Q5_K: np.dtype(
+        [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)]
+    ),
+    TensorType.Q6_K: np.dtype([("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2")]),
+}
+
+IQ4_NL_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.int8)
+"""IQ4_NL codes are indices into this fixed table."""
+
+
+def blocks_of(tensor_type: TensorType, raw: NDArray[np.uint8]) -> NDArray[np.void]:
+    """`raw` bytes as an array of blocks (a view where its memory is contiguous)."""
+    return np.ascontiguousarray(raw).reshape(-1).view(LAYOUTS[tensor_type])

@@ -1,0 +1,89 @@
+"""Which formats have native kernels, and how the others get into one of them at load.
+
+| stored | becomes | loss |
+|---|---|---|
+| Q3_K | Q6_K | none: same groups of 16, same float16 scale, six-bit scales fit eight bits, codes -4..3 fit -32..31 |
+| IQ4_NL | Q8_0 | none: same float16 scale, the table's values are the codes |
+| Q5_1, Q5_K, Q2_K | Q8_0 | at most `Q8_0_MAX_ERROR` of the block's largest magnitude per weight |
+
+The last three have an offset per group. Q4_1 and Q4_K have one too, but four bits for the code: rounding Q5 codes to
+four bits costs half a step of Q5, an order of magnitude more than Q8_0 does; float16 would lose less still, at twice
+the memory.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.execution.quant.dequantize import dequantize, q3_k_codes
+from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, blocks_of
+from octavo.execution.quant.packing import HIGH_NIBBLE, LOW_NIBBLE, pack, unpack, unpack_q3_scales
+from octavo.execution.quant.quantize import quantize
+from octavo.execution.quant.types import TensorType
+
+NATIVE_TYPES = frozenset(
+    {
+        TensorType.F32,
+        TensorType.F16,
+        TensorType.BF16,
+        TensorType.Q4_0,
+        TensorType.Q4_1,
+        TensorType.Q5_0,
+        TensorType.Q8_0,
+        TensorType.Q4_K,
+        TensorType.Q6_K,
+    }
+)
+"""Formats that the native executor computes with as they are stored."""
+
+Q8_0_MAX_ERROR = 1 / 254 + 127 * 2**-11 / 127
+"""|w' - w| / max |w| in the block of 32: half a code, and the rounding of the float16 scale at the largest code."""
+
+_TARGETS = {
+    TensorType.Q3_K: TensorType.Q6_K,
+    TensorType.IQ4_NL: TensorType.Q8_0,
+    TensorType.Q5_1: TensorType.Q8_0,
+    TensorType.Q5_K: TensorType.Q8_0,
+    TensorType.Q2_K: TensorType.Q8_0,
+}
+
+
+def native_type(tensor_type: TensorType) -> TensorType:
+    """The format in which a tensor of this format is computed with (itself where it is native)."""
+    return _TARGETS.get(tensor_type, tensor_type)
+
+
+def to_native(
+    tensor_type: TensorType, raw: NDArray[np.uint8], shape: tuple[int, ...]
+) -> tuple[TensorType, NDArray[np.uint8]]:
+    """The tensor in a native format: `raw` itself where it is in one, else a converted copy (see the table above)."""
+    if tensor_type in NATIVE_TYPES:
+        return tensor_type, raw
+    convert = _EXACT.get(tensor_type)
+    if convert is not None:
+        return native_type(tensor_type), convert(blocks_of(tensor_type, raw)).view(np.uint8)
+    return TensorType.Q8_0, quantize(TensorType.Q8_0, dequantize(tensor_type, raw, shape))
+
+
+def _q3_k_as_q6_k(b: NDArray[np.void]) -> NDArray[np.void]:
+    codes = (q3_k_codes(b) + 32).astype(np.uint8)
+    out = np.zeros(len(b), dtype=LAYOUTS[TensorType.Q6_K])
+    out["d"] = b["d"]
+    out["scales"] = unpack_q3_scales(b["scales"])
+    out["ql"] = pack(codes & LOW_NIBBLE, 4, 64)
+    out["qh"] = pack(codes >> HIGH_NIBBLE, 2, 32)
+    return out
+
+
+def _iq4_nl_as_q8_0(b: NDArray[np.void]) -> NDArray[np.void]:
+    out = np.zeros(len(b), dtype=LAYOUTS[TensorType.Q8_0])
+    out["d"] = b["d"]
+    out["qs"] = IQ4_NL_VALUES[unpack(b["qs"], 4, 16)]
+    return out
+
+
+_EXACT: dict[TensorType, Callable[[NDArray[np.void]], NDArray[np.void]]] = {
+    TensorType.Q3_K: _q3_k_as_q6_k,
+    TensorType.IQ4_NL: _iq4_nl_as_q8_0,
+}

@@ -1,0 +1,53 @@
+"""Which number formats exist, and how many bytes they take."""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import prod
+
+
+class TensorType(Enum):
+    """Number format of a stored tensor: its ggml id, and how many bytes hold how many consecutive weights of a row.
+
+    The names and ids are those of the GGUF specification. Safetensors files use F32, F16 and BF16 only.
+    """
+
+    F32 = (0, 1, 4)
+    F16 = (1, 1, 2)
+    BF16 = (30, 1, 2)
+    Q4_0 = (2, 32, 18)
+    Q4_1 = (3, 32, 20)
+    Q5_0 = (6, 32, 22)
+    Q5_1 = (7, 32, 24)
+    Q8_0 = (8, 32, 34)
+    Q2_K = (10, 256, 84)
+    Q3_K = (11, 256, 110)
+    Q4_K = (12, 256, 144)
+    Q5_K = (13, 256, 176)
+    Q6_K = (14, 256, 210)
+    IQ4_NL = (20, 32, 18)
+
+    def __init__(self, ggml_id: int, block_size: int, block_bytes: int) -> None:
+        self.ggml_id = ggml_id
+        self.block_size = block_size
+        """Weights per block; the last dimension of a tensor is a multiple of it."""
+        self.block_bytes = block_bytes
+
+    @classmethod
+    def from_ggml(cls, ggml_id: int) -> TensorType | None:
+        """The type with this id in a GGUF file, or None where Octavo does not read it."""
+        return _BY_GGML_ID.get(ggml_id)
+
+    @property
+    def bits_per_weight(self) -> float:
+        return 8 * self.block_bytes / self.block_size
+
+    def num_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of a tensor of this shape. Raises ValueError where its rows are not whole blocks."""
+        row = shape[-1] if shape else 1
+        if row % self.block_size:
+            raise ValueError(f"a row of {row} weights is not a whole number of {self.name} blocks of {self.block_size}")
+        return prod(shape) // self.block_size * self.block_bytes
+
+
+_BY_GGML_ID = {member.ggml_id: member for member in TensorType}
