@@ -73,7 +73,9 @@ class SchedulerConfig:
     max_num_queued_reqs: int = 4096
     """Bound of the waiting queue; beyond it requests are refused (429)."""
     watermark: float = 0.0
-    """Share of blocks kept free when a waiting request is admitted."""
+    """Share of blocks kept free when a waiting request is admitted while others run."""
+    scheduling_policy: str = "fcfs"
+    """Order of the waiting queue and choice of victims: `fcfs`, or `priority` by (priority, arrival, id)."""
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_reqs"):

@@ -37,11 +37,23 @@ class BlockCopy(msgspec.Struct, frozen=True, array_like=True):
     num_tokens: int
 
 
+class BlockSwap(msgspec.Struct, frozen=True, array_like=True):
+    """Entry `position` of a held request's block table in `group` becomes `block_id`; the old block is free.
+
+    Two requests computed the same tokens apart: both blocks hold the same bits, and one is enough.
+    """
+
+    request_id: str
+    group: int
+    position: int
+    block_id: int
+
+
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One step, columnar: entry i of each per-request column belongs to `request_ids[i]`.
 
-    The runner applies it in this order: forget `finished_request_ids` and `preempted_request_ids`, take in
-    `new_requests`, append `new_block_ids`, do `block_copies`, run.
+    The runner applies it in this order: forget `finished_request_ids` and `preempted_request_ids`, do `block_swaps`,
+    take in `new_requests`, append `new_block_ids`, do `block_copies`, run. A plan holds at least one request.
     """
 
     step: int
@@ -57,6 +69,8 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     num_draft_tokens: tuple[int, ...] = ()
     """Drafts among the scheduled tokens; empty tuple: none in the whole step."""
     block_copies: tuple[BlockCopy, ...] = ()
+    block_swaps: tuple[BlockSwap, ...] = ()
+    """For requests of this plan that the runner already holds."""
     preempted_request_ids: tuple[str, ...] = ()
     finished_request_ids: tuple[str, ...] = ()
     """Finished or aborted since the previous plan; each id appears exactly once."""
