@@ -51,6 +51,7 @@ class ChoiceDelta:
 class GenerationDelta:
     """One yield of a streaming generation: the delta of one choice, and with the first one facts of the prompt."""
 
+    request_id: str
     choice: ChoiceDelta
     prompt_token_ids: tuple[int, ...]
     num_cached_tokens: int
@@ -69,6 +70,8 @@ class CompletionOutput:
     logprobs: tuple[LogprobRow, ...] | None
     finish_reason: FinishReason
     stop_reason: str | int | None = None
+    error: str | None = None
+    """What went wrong, with finish_reason error; other choices and requests are untouched."""
     stats: RequestStats | None = None
 
 

@@ -64,6 +64,9 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     error: str | None = None
     """Set with finish_reason error: what went wrong, for the user."""
     error_status: int = 500
-    """HTTP status that fits `error`."""
+    """HTTP status that fits `error`; 400 and 429 mean that the request was refused before it ran."""
+    error_field: str = ""
+    """The request field that a 400 is about, and its value for people."""
+    error_value: str = ""
     stats: RequestStats | None = None
     """Sent with the first and the last output."""
