@@ -1,0 +1,41 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include <vector>
+
+#include "base/pool.h"
+#include "bindings.h"
+
+namespace nb = nanobind;
+
+namespace octavo {
+namespace {
+
+// For each stage and chunk, the thread that ran it: an empty run, to see (and time) the pool itself.
+std::vector<std::vector<int>> trace_run(ThreadPool& pool, const std::vector<int>& chunks_by_stage) {
+  std::vector<std::vector<int>> ran_by;
+  for (int chunks : chunks_by_stage) ran_by.emplace_back(chunks, -1);
+  std::vector<Stage> stages;
+  for (auto& stage : ran_by) {
+    stages.push_back({static_cast<int>(stage.size()),
+                      [](void* context, int chunk, int thread) {
+                        auto& entry = (*static_cast<std::vector<int>*>(context))[chunk];
+                        entry = entry == -1 ? thread : -2;  // -2: ran twice
+                      },
+                      &stage});
+  }
+  pool.run(stages.data(), static_cast<int>(stages.size()));
+  return ran_by;
+}
+
+}  // namespace
+
+void bind_base(nb::module_& m) {
+  nb::class_<ThreadPool>(m, "ThreadPool", "Compute threads shared by the executor and the sampler.")
+      .def(nb::init<int>(), nb::arg("threads"))
+      .def_prop_ro("threads", &ThreadPool::threads)
+      .def("trace_run", &trace_run, nb::arg("chunks_by_stage"), nb::call_guard<nb::gil_scoped_release>(),
+           "Runs empty stages of the given numbers of chunks; returns [stage][chunk] -> thread that ran it.");
+}
+
+}  // namespace octavo

@@ -1,0 +1,9 @@
+// What each kernel family adds to the Python module `octavo._native`. One function per folder, called by module.cpp.
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace octavo {
+
+void bind_base(nanobind::module_& m);
+
+}  // namespace octavo

@@ -1,0 +1,6 @@
+#include "bindings.h"
+
+NB_MODULE(_native, m) {
+  m.doc() = "Octavo's native core: the thread pool, the program executor and its kernels.";
+  octavo::bind_base(m);
+}
