@@ -57,6 +57,10 @@ class PersistentBatch:
                 self._block_tables[group, slot, start : start + len(ids)] = ids
                 self._num_blocks[group, slot] = start + len(ids)
 
+    def swap_block(self, slot: int, group: int, position: int, block_id: int) -> None:
+        """Points one entry of a block table at a block of equal content."""
+        self._block_tables[group, slot, position] = block_id
+
     def append_tokens(self, slots: Int32, token_ids: Int32) -> None:
         """Records one sampled token per slot as known."""
         self._tokens[slots, self.num_tokens[slots]] = token_ids

@@ -8,7 +8,7 @@ from octavo.execution.batch import PersistentBatch
 from octavo.execution.protocols import Int32, ProgramExecutor, SampledRows, Sampler, StepBatch
 from octavo.kv.spec import KVLayout
 from octavo.request.outputs import LogprobRow
-from octavo.scheduling.plan import StepPlan, StepResult, StepTimings
+from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult, StepTimings
 
 
 class Runner:
@@ -58,18 +58,21 @@ class Runner:
             slot = self._batch.remove(request_id)
             if slot is not None:
                 self._sampler.remove(slot)
-        for request in plan.new_requests:
-            slot = self._batch.add(request)
-            prompt, output = (
-                request.token_ids[: request.num_prompt_tokens],
-                request.token_ids[request.num_prompt_tokens :],
-            )
-            self._sampler.add(slot, request.params, request.eos_token_ids, prompt, output)
         slot_by_id = self._batch.slot_by_id
+        for swap in plan.block_swaps:
+            self._batch.swap_block(slot_by_id[swap.request_id], swap.group, swap.position, swap.block_id)
+        for request in plan.new_requests:
+            self._add(request)
         slots = [slot_by_id[request_id] for request_id in plan.request_ids]
         for slot, block_ids in zip(slots, plan.new_block_ids, strict=True):
             self._batch.append_blocks(slot, block_ids)
         return np.array(slots, np.int32)
+
+    def _add(self, request: NewRequestData) -> None:
+        slot = self._batch.add(request)
+        prompt = request.token_ids[: request.num_prompt_tokens]
+        output = request.token_ids[request.num_prompt_tokens :]
+        self._sampler.add(slot, request.params, request.eos_token_ids, prompt, output)
 
     def _sampling_sequences(self, batch: StepBatch, slots: Int32) -> Int32:
         """Indices (into the plan's requests) of those whose last known token ran: one per logit row, in order."""
