@@ -25,14 +25,15 @@ def quantize(tensor_type: TensorType, values: NDArray[np.float32]) -> NDArray[np
     tensor_type.num_bytes(values.shape)
     values = np.ascontiguousarray(values, dtype=np.float32)
     if tensor_type in _FLOATS:
-        return _FLOATS[tensor_type](values).reshape(-1).view(np.uint8)
+        floats: NDArray[np.generic] = _FLOATS[tensor_type](values)
+        return np.frombuffer(floats.tobytes(), dtype=np.uint8)
     if tensor_type not in _BLOCK_ENCODERS:
         known = ", ".join(t.name for t in (*_FLOATS, *_BLOCK_ENCODERS))
         raise ValueError(f"cannot write {tensor_type.name}; written formats: {known}")
     x = values.reshape(-1, tensor_type.block_size)
     blocks = np.zeros(len(x), dtype=LAYOUTS[tensor_type])
     _BLOCK_ENCODERS[tensor_type](x, blocks)
-    return blocks.view(np.uint8)
+    return blocks.view(np.uint8).reshape(-1)
 
 
 def _bf16(values: Floats) -> NDArray[np.uint16]:
