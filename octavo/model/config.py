@@ -1,0 +1,53 @@
+"""What a decoder family needs to know to build its program."""
+
+from dataclasses import dataclass
+
+from octavo.model.program import Activation, RopeSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The numbers every decoder has."""
+
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    mlp_size: int
+    max_positions: int
+    """Longest context the model was trained for."""
+    rms_eps: float
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """How one layer's attention sees positions."""
+
+    rope: int = 0
+    """Index into the config's ropes."""
+    window: int | None = None
+    """Sliding window in tokens, the token itself included; None: full attention."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """One decoder-only model, independent of the file it came from."""
+
+    family: str
+    name: str
+    """For people: the model's own name for itself."""
+    sizes: Sizes
+    ropes: tuple[RopeSpec, ...]
+    layers: tuple[LayerKind, ...]
+    """[num_layers]"""
+    activation: Activation
+    attention_scale: float
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    embed_scale: float = 1.0
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    tied_embeddings: bool = False
+    """The logits use the embedding table: one weight, held once."""

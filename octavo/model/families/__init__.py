@@ -1,0 +1,1 @@
+"""Model families: each defines its program from a checkpoint's header."""

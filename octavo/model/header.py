@@ -1,0 +1,27 @@
+"""What a checkpoint says about itself: the plain data from which a family defines its program."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Naming(StrEnum):
+    """Whose names the metadata keys and tensors carry; the values are the loader's names of the file formats."""
+
+    GGUF = "gguf"
+    HF = "safetensors"
+
+
+@dataclass(frozen=True)
+class CheckpointHeader:
+    """Everything about a checkpoint but its weights."""
+
+    path: str
+    """For messages."""
+    naming: Naming
+    metadata: Mapping[str, object]
+    """GGUF key-value pairs, or the contents of config.json."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Tensor name -> shape, slowest dimension first."""
+    rope_factors: tuple[float, ...] | None = None
+    """Values of the GGUF tensor `rope_freqs.weight`, a setting stored as a tensor: divisors of rotary frequencies."""

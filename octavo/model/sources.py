@@ -1,0 +1,53 @@
+"""Where a program's weights stand in a checkpoint: plain data, read by the loader."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from octavo.model.program import Program
+
+
+@dataclass(frozen=True)
+class UnpermuteHeads:
+    """The file's rows interleave the rotary pairs of each head; the program wants rotate-half order.
+
+    Per head, output row `i` (first half) and `i + rotary_dim / 2` (second half) of the rotary part stand at file rows
+    `2 i` and `2 i + 1`; rows past rotary_dim stay. GGUF files of the llama architecture are written so.
+    """
+
+    num_heads: int
+    head_dim: int
+    rotary_dim: int
+
+    def row_order(self) -> list[int]:
+        """Output row -> file row, `[num_heads * head_dim]`."""
+        half = self.rotary_dim // 2
+        head = [2 * i for i in range(half)] + [2 * i + 1 for i in range(half)] + list(range(2 * half, self.head_dim))
+        return [base + row for base in range(0, self.num_heads * self.head_dim, self.head_dim) for row in head]
+
+
+@dataclass(frozen=True)
+class AddOne:
+    """The file holds w - 1 (Hugging Face files of the gemma models store norm weights so)."""
+
+
+Transform = UnpermuteHeads | AddOne | None
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """The tensor of a checkpoint that holds one weight of the program."""
+
+    name: str
+    transform: Transform = None
+
+
+@dataclass(frozen=True)
+class ModelDefinition:
+    """A program and where its weights come from."""
+
+    program: Program
+    sources: Mapping[str, WeightSource]
+    """One for every weight of the program."""
+    ignored_tensors: tuple[str, ...] = ()
+    """Shell-style patterns of tensors that may stand in the checkpoint unused, because the program's settings already
+    hold what they say (rotary tables, a copy of tied embeddings)."""
