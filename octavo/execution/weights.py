@@ -1,0 +1,140 @@
+"""From a checkpoint to a program and its weights, in the number formats that executors compute with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.errors import ModelFileError, UnsupportedModelError
+from octavo.execution.loader import Checkpoint
+from octavo.execution.quant import TensorType, dequantize, to_native
+from octavo.model.header import CheckpointHeader, Naming
+from octavo.model.program import Program, Weight
+from octavo.model.registry import define_model
+from octavo.model.sources import AddOne, ModelDefinition, UnpermuteHeads, WeightSource
+
+_ROPE_FACTORS = "rope_freqs.weight"
+_NAMED_AT_MOST = 8
+"""Tensors that an error message lists."""
+
+
+@dataclass(frozen=True)
+class LoadedWeight:
+    """One weight of a program as an executor gets it: stored bytes and how to read them.
+
+    Matrices keep the checkpoint's number format where it is native (`octavo.execution.quant.NATIVE_TYPES`) and are
+    converted to a native one where not; vectors (norm weights, biases) are F32. The bytes may be a read-only view of
+    the mapped file.
+    """
+
+    type: TensorType
+    shape: tuple[int, ...]
+    """As in the program: `[out, in]` or `[width]`."""
+    raw: npt.NDArray[np.uint8]
+    """`[type.num_bytes(shape)]`: rows one after the other, as they stand in the file."""
+    row_order: npt.NDArray[np.int32] | None = None
+    """Output row -> row in `raw`, `[out]`; None: the same."""
+
+    def float32(self) -> npt.NDArray[np.float32]:
+        """The weight's exact values, in its shape and in output order."""
+        values = dequantize(self.type, self.raw, self.shape)
+        return values if self.row_order is None else values[self.row_order]
+
+
+def load_model(checkpoint: Checkpoint) -> tuple[Program, dict[str, LoadedWeight]]:
+    """Builds the program of a checkpoint and finds its weights, by canonical name.
+
+    Raises:
+        UnsupportedModelError: an unknown architecture, a feature its family does not compute, or tensors that the
+            program has no use for (leaving them out would compute another model).
+        ModelFileError: missing or absurd metadata, missing tensors, tensors of the wrong shape.
+    """
+    header = checkpoint_header(checkpoint)
+    definition = define_model(header)
+    _check_tensors(header, definition)
+    weights = {
+        name: _load(checkpoint, definition.sources[name], weight) for name, weight in definition.program.weights.items()
+    }
+    return definition.program, weights
+
+
+def checkpoint_header(checkpoint: Checkpoint) -> CheckpointHeader:
+    """What the checkpoint says about itself, as plain data (arrays as tuples, the tokenizer left out)."""
+    metadata = {key: _plain(value) for key, value in checkpoint.metadata.items() if not key.startswith("tokenizer.")}
+    factors = checkpoint.float32(_ROPE_FACTORS) if _ROPE_FACTORS in checkpoint.tensors else None
+    first = next(iter(checkpoint.tensors.values()), None)
+    return CheckpointHeader(
+        path="checkpoint" if first is None else str(first.file),
+        naming=Naming(checkpoint.format),
+        metadata=metadata,
+        shapes={name: info.shape for name, info in checkpoint.tensors.items()},
+        rope_factors=None if factors is None else tuple(factors.reshape(-1).tolist()),
+    )
+
+
+def _plain(value: object) -> object:
+    return tuple(value.tolist()) if isinstance(value, np.ndarray) else value
+
+
+def _check_tensors(header: CheckpointHeader, definition: ModelDefinition) -> None:
+    """Every weight has its tensor, of its shape, and no tensor is left over."""
+    weights, sources = definition.program.weights, definition.sources
+    missing = [sources[name].name for name in weights if sources[name].name not in header.shapes]
+    if missing:
+        raise ModelFileError(f"{header.path}: lacks tensors that {definition.program.name} needs: {_listed(missing)}")
+    wrong = [
+        f"{tensor} is {list(header.shapes[tensor])}, not {list(weight.shape)}"
+        for tensor, weight in ((sources[name].name, weight) for name, weight in weights.items())
+        if header.shapes[tensor] != weight.shape
+    ]
+    if wrong:
+        raise ModelFileError(f"{header.path}: shapes do not fit the metadata: {_listed(wrong)}")
+    _check_left_over(header, definition)
+
+
+def _check_left_over(header: CheckpointHeader, definition: ModelDefinition) -> None:
+    used = {source.name for source in definition.sources.values()}
+    left = [
+        name
+        for name in header.shapes
+        if name not in used and not any(fnmatchcase(name, pattern) for pattern in definition.ignored_tensors)
+    ]
+    if left:
+        raise UnsupportedModelError(
+            f"{header.path}: holds tensors that Octavo would leave out of {definition.program.name}, so its answers"
+            f" would be another model's: {_listed(left)}"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMED_AT_MOST
+    return ", ".join(names[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _load(checkpoint: Checkpoint, source: WeightSource, weight: Weight) -> LoadedWeight:
+    if len(weight.shape) == 1:
+        return _vector(checkpoint.float32(source.name), source, weight)
+    tensor_type, raw = to_native(checkpoint.tensors[source.name].type, checkpoint.raw(source.name), weight.shape)
+    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight))
+
+
+def _vector(values: npt.NDArray[np.float32], source: WeightSource, weight: Weight) -> LoadedWeight:
+    if isinstance(source.transform, AddOne):
+        values = values + np.float32(1)
+    return LoadedWeight(TensorType.F32, weight.shape, values.view(np.uint8), _row_order(source, weight))
+
+
+def _row_order(source: WeightSource, weight: Weight) -> npt.NDArray[np.int32] | None:
+    if not isinstance(source.transform, UnpermuteHeads):
+        return None
+    order = np.array(source.transform.row_order(), np.int32)
+    if len(order) != weight.shape[0]:
+        raise ValueError(f"{source} orders {len(order)} rows, {weight} has {weight.shape[0]}")
+    return order
+
+
+def weight_bytes(weights: Mapping[str, LoadedWeight]) -> dict[str, int]:
+    """Bytes of each weight in the format it is computed with, for `octavo.model.cost`."""
+    return {name: weight.type.num_bytes(weight.shape) for name, weight in weights.items()}
