@@ -1,0 +1,332 @@
+"""A stand-in for model and sampler: deterministic tokens, a simulated KV memory, and no mercy for a wrong plan.
+
+Tokens are a pure function of the request's known tokens and its seed, so whatever the batch, chunking, cache or
+preemption, a request must get the tokens it gets alone. The KV memory stores for every slot a digest of the whole
+prefix that was computed into it, and the attention of a token compares every earlier position with what must stand
+there: a wrong, stale or half-filled block does not change a probability somewhere, it raises.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.kv.spec import KVLayout
+from octavo.request.outputs import LogprobRow
+from octavo.request.params import SamplingParams
+from octavo.scheduling.plan import BlockCopy, BlockSwap, NewRequestData, StepPlan, StepResult
+
+UInt64 = npt.NDArray[np.uint64]
+Int64 = npt.NDArray[np.int64]
+
+TokenScript = Callable[[Sequence[int], int, SamplingParams], int]
+"""(known tokens, number of prompt tokens, params) -> the next token."""
+FaultScript = Callable[[str, int], str | None]
+"""(request id, its tokens in the cache after this step) -> what goes wrong with its part of the step, if anything."""
+
+_MASK = 2**64 - 1
+_NOTHING = 0
+"""Content of a slot that was never written."""
+_GARBAGE = 1
+"""Content written by a part of a step that failed, or that read such content."""
+
+
+class PlanViolationError(RuntimeError):
+    """A plan that no runner could execute, or that makes a request read KV which is not its own."""
+
+
+def no_faults(request_id: str, num_computed: int) -> str | None:
+    """The default `FaultScript`."""
+    return None
+
+
+def _mix(value: int) -> int:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection on 64 bits that leaves no pattern."""
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def _extend(digest: int, token_id: int) -> int:
+    """Digest of a prefix one token longer; never one of the two reserved contents."""
+    return max(_mix((digest + 0x9E3779B97F4A7C15 * (token_id + 1)) & _MASK), _GARBAGE + 1)
+
+
+class _Sequence:
+    """What the stand-in holds of one request between steps, as a runner would."""
+
+    def __init__(self, data: NewRequestData) -> None:
+        self.params = data.params
+        self.num_prompt_tokens = data.num_prompt_tokens
+        self.stopping = frozenset(data.eos_token_ids) | frozenset(data.params.stop_token_ids)
+        self.token_ids: list[int] = []
+        self.digests = array("Q")
+        self.tables = [list(ids) for ids in data.block_ids]
+        self.num_computed: int | None = None
+        for token_id in data.token_ids:
+            self.append(token_id)
+
+    def append(self, token_id: int) -> None:
+        self.digests.append(_extend(self.digests[-1] if self.digests else 0, token_id))
+        self.token_ids.append(token_id)
+
+
+class ScriptedExecutor:
+    """A `StepExecutor` without a model. Of the sampling parameters it honours seed, min_tokens and both logprobs."""
+
+    def __init__(
+        self,
+        layout: KVLayout,
+        *,
+        vocab_size: int = 32000,
+        script: TokenScript | None = None,
+        faults: FaultScript = no_faults,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+    ) -> None:
+        """
+        Args:
+            script: gives the tokens; None: a hash of known tokens and seed.
+            faults: parts of steps that fail.
+            max_num_seqs, max_num_batched_tokens: limits that plans must keep, where given.
+        """
+        self.layout = layout
+        self._vocab_size = vocab_size
+        self._script = script
+        self._faults = faults
+        self._max_num_seqs = max_num_seqs
+        self._max_num_batched_tokens = max_num_batched_tokens
+        self._next_step = 0
+        self._sequences: dict[str, _Sequence] = {}
+        num_slots = layout.num_blocks * layout.block_size
+        self._kv: UInt64 = np.full(num_slots, _NOTHING, np.uint64)
+        self._written_in: Int64 = np.full(num_slots, -1, np.int64)
+        """Slot -> last step that wrote it."""
+        self._group_marks = [np.uint64(_mix(group + 1)) for group in range(len(layout.groups))]
+        """Group -> pattern added to its contents, so that a block of another group never passes for one's own."""
+
+    @property
+    def held_request_ids(self) -> frozenset[str]:
+        """Requests that were planned and neither finished nor preempted since, as far as plans have told."""
+        return frozenset(self._sequences)
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Runs one plan; see `StepExecutor.execute`.
+
+        Raises:
+            PlanViolationError: the plan is not executable, or a request would read what is not its own.
+        """
+        self._check_shape(plan)
+        self._apply(plan)
+        spans = [self._span(plan, index) for index in range(len(plan.request_ids))]
+        for copy in plan.block_copies:
+            self._copy(copy)
+        errors = self._write_all(plan, spans)
+        results = [
+            self._attend_and_sample(request_id, start, stop)
+            for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True)
+        ]
+        return self._result(plan, results, errors)
+
+    def close(self) -> None:
+        """Forgets everything; idempotent."""
+        self._sequences.clear()
+
+    # ---- the plan
+
+    def _check_shape(self, plan: StepPlan) -> None:
+        _demand(plan.step == self._next_step, f"step {plan.step} follows step {self._next_step - 1}")
+        self._next_step += 1
+        columns = (plan.num_scheduled_tokens, plan.num_computed_tokens, plan.new_block_ids)
+        _demand(all(len(column) == len(plan.request_ids) for column in columns), "columns differ in length")
+        _demand(len(plan.request_ids) > 0, "the plan is empty")
+        _demand(len(set(plan.request_ids)) == len(plan.request_ids), "a request is planned twice")
+        _demand(min(plan.num_scheduled_tokens) >= 1, "a planned request has no token")
+        budget = self._max_num_batched_tokens
+        _demand(budget is None or plan.num_tokens <= budget, f"{plan.num_tokens} tokens exceed the budget {budget}")
+        _demand(not plan.num_draft_tokens, "the scripted executor verifies no drafts")
+
+    def _apply(self, plan: StepPlan) -> None:
+        """Brings the held sequences up to the plan."""
+        self._forget(plan.finished_request_ids)
+        self._forget(plan.preempted_request_ids)
+        for swap in plan.block_swaps:
+            self._swap(plan, swap)
+        for data in plan.new_requests:
+            self._take_in(plan, data)
+        limit = self._max_num_seqs
+        _demand(limit is None or len(self._sequences) <= limit, f"more than {limit} requests are held")
+        for request_id, block_ids in zip(plan.request_ids, plan.new_block_ids, strict=True):
+            _demand(request_id in self._sequences, f"{request_id} is planned but was never introduced")
+            tables = self._sequences[request_id].tables
+            _demand(len(block_ids) == len(tables), f"{request_id}: block ids for {len(block_ids)} groups")
+            for table, ids in zip(tables, block_ids, strict=True):
+                table.extend(ids)
+
+    def _forget(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            _demand(request_id in self._sequences, f"{request_id} ended or was preempted, but is not held")
+            del self._sequences[request_id]
+
+    def _swap(self, plan: StepPlan, swap: BlockSwap) -> None:
+        _demand(swap.request_id in plan.request_ids, f"{swap} is for a request that is not in the plan")
+        _demand(swap.request_id in self._sequences, f"{swap} is for a request that is not held")
+        self._sequences[swap.request_id].tables[swap.group][swap.position] = swap.block_id
+
+    def _take_in(self, plan: StepPlan, data: NewRequestData) -> None:
+        _demand(data.request_id in plan.request_ids, f"{data.request_id} is new but not planned")
+        _demand(data.request_id not in self._sequences, f"{data.request_id} is new but already held")
+        _demand(1 <= data.num_prompt_tokens <= len(data.token_ids), f"{data.request_id} has no such prompt")
+        index = plan.request_ids.index(data.request_id)
+        _demand(not any(plan.new_block_ids[index]), f"{data.request_id} gets its new blocks twice")
+        self._sequences[data.request_id] = _Sequence(data)
+
+    def _span(self, plan: StepPlan, index: int) -> tuple[int, int]:
+        """Positions `[start, stop)` that run for a request, checked against what is held of it."""
+        request_id = plan.request_ids[index]
+        sequence = self._sequences[request_id]
+        start = plan.num_computed_tokens[index]
+        stop = start + plan.num_scheduled_tokens[index]
+        expected = sequence.num_computed
+        _demand(expected is None or start == expected, f"{request_id}: {start} computed tokens, not {expected}")
+        _demand(stop <= len(sequence.token_ids), f"{request_id}: runs to {stop} of {len(sequence.token_ids)} tokens")
+        sequence.num_computed = stop
+        for table in sequence.tables:
+            self._check_table(request_id, table, stop)
+        return start, stop
+
+    def _check_table(self, request_id: str, table: list[int], num_tokens: int) -> None:
+        needed = -(-num_tokens // self.layout.block_size)
+        _demand(len(table) == needed, f"{request_id}: {len(table)} blocks for {num_tokens} tokens, not {needed}")
+        if len(set(table)) < len(table) or not 0 < min(table) <= max(table) < self.layout.num_blocks:
+            raise PlanViolationError(f"{request_id}: blocks that are twice in the table or do not exist: {table}")
+
+    # ---- the simulated memory
+
+    def _slots(self, table: list[int], start: int, stop: int) -> Int64:
+        """Slots of positions `[start, stop)`."""
+        size = self.layout.block_size
+        positions = np.arange(start, stop)
+        return np.asarray(table, np.int64)[positions // size] * size + positions % size
+
+    def _copy(self, copy: BlockCopy) -> None:
+        _demand(copy.source != copy.target and 0 < copy.num_tokens <= self.layout.block_size, f"{copy} is no copy")
+        size = self.layout.block_size
+        source, target = copy.source * size, copy.target * size
+        content = self._kv[source : source + copy.num_tokens]
+        _demand(bool(np.all(content > _GARBAGE)), f"{copy} copies what was never computed")
+        self._kv[target : target + copy.num_tokens] = content
+
+    def _write_all(self, plan: StepPlan, spans: list[tuple[int, int]]) -> dict[str, str]:
+        """Stores K and V of all rows before any row reads; returns the faults."""
+        errors: dict[str, str] = {}
+        for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True):
+            problem = self._faults(request_id, stop)
+            if problem is not None:
+                errors[request_id] = problem
+            self._write(request_id, start, stop, garbage=problem is not None)
+        return errors
+
+    def _write(self, request_id: str, start: int, stop: int, *, garbage: bool) -> None:
+        sequence = self._sequences[request_id]
+        for group, table in enumerate(sequence.tables):
+            slots = self._slots(table, start, stop)
+            content = (
+                np.full(stop - start, _GARBAGE, np.uint64) if garbage else self._content(sequence, group, stop)[start:]
+            )
+            again = self._written_in[slots] == self._next_step
+            clash = again & (self._kv[slots] != content)
+            _demand(not clash.any(), f"{request_id} writes slots {slots[clash]} that another request writes, too")
+            self._kv[slots] = content
+            self._written_in[slots] = self._next_step
+
+    def _content(self, sequence: _Sequence, group: int, stop: int) -> UInt64:
+        """What must stand in the cache at positions `[0, stop)`."""
+        digests = np.frombuffer(sequence.digests, np.uint64)[:stop]
+        content: UInt64 = np.maximum(digests ^ self._group_marks[group], np.uint64(_GARBAGE + 1))
+        return content
+
+    def _reads_garbage(self, request_id: str, stop: int) -> bool:
+        """Verifies positions `[0, stop)`. True if some hold garbage written in this very step."""
+        sequence = self._sequences[request_id]
+        found_garbage = False
+        for group, table in enumerate(sequence.tables):
+            slots = self._slots(table, 0, stop)
+            wrong = self._kv[slots] != self._content(sequence, group, stop)
+            if not wrong.any():
+                continue
+            garbage = (self._kv[slots] == _GARBAGE) & (self._written_in[slots] == self._next_step)
+            lost = np.flatnonzero(wrong & ~garbage)
+            _demand(not lost.size, f"{request_id} reads KV that is not its own at positions {lost} of group {group}")
+            found_garbage = True
+        return found_garbage
+
+    # ---- tokens
+
+    def _attend_and_sample(
+        self, request_id: str, start: int, stop: int
+    ) -> tuple[int | None, LogprobRow | None, list[LogprobRow]]:
+        """(token, its logprobs, logprobs of prompt tokens) of one request; garbage begets garbage."""
+        sequence = self._sequences[request_id]
+        digest = sequence.digests[stop - 1]
+        if self._reads_garbage(request_id, stop):
+            self._write(request_id, start, stop, garbage=True)
+            digest ^= _MASK
+        prompt_rows = self._prompt_rows(sequence, start, stop)
+        if stop < len(sequence.token_ids):
+            return None, None, prompt_rows
+        token_id = self._next_token(sequence, digest)
+        sequence.append(token_id)
+        row = None if sequence.params.logprobs is None else self._row(token_id, sequence.params.logprobs, digest)
+        return token_id, row, prompt_rows
+
+    def _next_token(self, sequence: _Sequence, digest: int) -> int:
+        if self._script is not None:
+            return self._script(sequence.token_ids, sequence.num_prompt_tokens, sequence.params)
+        token_id = _mix(digest ^ _mix(sequence.params.seed or 0)) % self._vocab_size
+        masked = len(sequence.token_ids) - sequence.num_prompt_tokens < sequence.params.min_tokens
+        while masked and token_id in sequence.stopping:
+            token_id = (token_id + 1) % self._vocab_size
+        return token_id
+
+    def _prompt_rows(self, sequence: _Sequence, start: int, stop: int) -> list[LogprobRow]:
+        """The row of position p predicts token p + 1, for as long as that is a prompt token."""
+        count = sequence.params.prompt_logprobs
+        if count is None:
+            return []
+        end = min(stop, sequence.num_prompt_tokens - 1)
+        return [self._row(sequence.token_ids[p + 1], count, sequence.digests[p]) for p in range(start, end)]
+
+    def _row(self, token_id: int, count: int, digest: int) -> LogprobRow:
+        """A made-up row: the token, then `count` others, with falling logprobs."""
+        others = [(token_id + 1 + i) % self._vocab_size for i in range(count)]
+        top = -(digest % 1024) / 256.0
+        return LogprobRow([token_id, *others], [top - i for i in range(count + 1)], 1)
+
+    def _result(
+        self,
+        plan: StepPlan,
+        results: list[tuple[int | None, LogprobRow | None, list[LogprobRow]]],
+        errors: dict[str, str],
+    ) -> StepResult:
+        good = [request_id not in errors for request_id in plan.request_ids]
+        tokens = [() if token is None or not ok else (token,) for (token, _, _), ok in zip(results, good, strict=True)]
+        rows = [None if row is None or not ok else (row,) for (_, row, _), ok in zip(results, good, strict=True)]
+        prompt_rows = {
+            request_id: result[2]
+            for request_id, result, ok in zip(plan.request_ids, results, good, strict=True)
+            if result[2] and ok
+        }
+        return StepResult(
+            step=plan.step,
+            token_ids=tuple(tokens),
+            logprobs=tuple(rows) if any(row is not None for row in rows) else (),
+            prompt_logprobs=prompt_rows,
+            errors=errors,
+        )
+
+
+def _demand(holds: bool, problem: str) -> None:
+    if not holds:
+        raise PlanViolationError(problem)

@@ -1,0 +1,147 @@
+"""Blocks and the pool they come from."""
+
+from collections.abc import Iterator
+
+from octavo.kv.hashing import BlockHash
+
+NULL_BLOCK_ID = 0
+"""Padding of block tables: never allocated, never written, never read."""
+
+
+class Block:
+    """One block of KV memory as the deciding side sees it. Mutated by the pool and the prefix index only."""
+
+    __slots__ = ("group", "hash", "id", "next", "num_children", "parent", "prev", "ref")
+
+    def __init__(self, block_id: int) -> None:
+        self.id = block_id
+        self.ref = 0
+        """Entries of block tables that name this block."""
+        self.group = 0
+        """Cache group whose layers the block holds; meaningful while `ref > 0` or `hash` is set."""
+        self.hash: BlockHash | None = None
+        """Set while the block is published, i.e. found by the prefix index of its group."""
+        self.parent: Block | None = None
+        """The published block before this one in its chain; None for a first block."""
+        self.num_children = 0
+        """Published blocks whose parent this is."""
+        self.prev: Block | None = None
+        self.next: Block | None = None
+
+    def __repr__(self) -> str:
+        name = self.hash.hex()[:8] if self.hash else "unpublished"
+        return f"Block({self.id}, ref={self.ref}, group={self.group}, {name}, children={self.num_children})"
+
+
+class FreeList:
+    """A doubly linked list through the blocks themselves: removal from the middle in O(1) and without allocation,
+    which a prefix hit on a free block needs and a deque cannot give."""
+
+    def __init__(self) -> None:
+        self._end = Block(-1)
+        self._end.prev = self._end.next = self._end
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Block]:
+        """From the block to be reused next to the one to be reused last."""
+        block = self._end.next
+        while block is not self._end:
+            assert block is not None
+            yield block
+            block = block.next
+
+    def push_front(self, block: Block) -> None:
+        """Makes `block` the next to be reused."""
+        self._insert(self._end, block)
+
+    def push_back(self, block: Block) -> None:
+        """Makes `block` the last to be reused."""
+        assert self._end.prev is not None
+        self._insert(self._end.prev, block)
+
+    def pop_front(self) -> Block:
+        """Takes the block to be reused next. The list must not be empty."""
+        block = self._end.next
+        assert block is not None and block is not self._end
+        self.remove(block)
+        return block
+
+    def remove(self, block: Block) -> None:
+        """Unlinks a block of this list."""
+        assert block.prev is not None and block.next is not None
+        block.prev.next = block.next
+        block.next.prev = block.prev
+        block.prev = block.next = None
+        self._length -= 1
+
+    def _insert(self, before: Block, block: Block) -> None:
+        after = before.next
+        assert after is not None
+        block.prev, block.next = before, after
+        before.next = after.prev = block
+        self._length += 1
+
+
+class BlockPool:
+    """All blocks of a KV memory: reference counts and the order of reuse.
+
+    The free list holds every block without references, in the order of reuse:
+
+        | unpublished, last freed first | published, least recently used first |
+
+    Holders release their blocks last-to-first, so of one chain the deeper block always stands nearer to the front.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self.blocks = [Block(i) for i in range(num_blocks)]
+        self._free = FreeList()
+        for block in self.blocks[NULL_BLOCK_ID + 1 :]:
+            self._free.push_back(block)
+
+    @property
+    def num_usable(self) -> int:
+        """Blocks that requests can hold: all but the null block."""
+        return len(self.blocks) - 1
+
+    @property
+    def num_free(self) -> int:
+        """Blocks without references, published or not."""
+        return len(self._free)
+
+    def free_blocks(self) -> Iterator[Block]:
+        """Free blocks in the order of reuse."""
+        return iter(self._free)
+
+    def take(self) -> Block:
+        """Hands out the next block of the order of reuse, with one reference.
+
+        The caller makes sure that one is free, unpublishes the block if it has a hash, and names its group.
+        """
+        block = self._free.pop_front()
+        block.ref = 1
+        return block
+
+    def touch(self, block: Block) -> None:
+        """Adds a reference to a published block."""
+        if block.ref == 0:
+            self._free.remove(block)
+        block.ref += 1
+
+    def release(self, block: Block) -> None:
+        """Drops a reference. Without any left a published block stays findable until it is reused."""
+        block.ref -= 1
+        if block.ref > 0:
+            return
+        if block.hash is None:
+            self._free.push_front(block)
+        else:
+            self._free.push_back(block)
+
+    def demote(self, block: Block) -> None:
+        """Moves a block that lost its hash to where the order of reuse wants it; no-op while it is referenced."""
+        if block.ref == 0:
+            self._free.remove(block)
+            self._free.push_front(block)

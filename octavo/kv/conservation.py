@@ -1,0 +1,81 @@
+"""The laws that block bookkeeping must obey between any two calls of the manager."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from octavo.kv.blocks import NULL_BLOCK_ID, Block, BlockPool
+from octavo.kv.prefix import PrefixIndex
+from octavo.kv.request_blocks import RequestBlocks
+
+
+def check_conservation(pool: BlockPool, indices: Sequence[PrefixIndex], holders: Sequence[RequestBlocks]) -> None:
+    """Verifies that no block is lost, shared by mistake, or cached without its prefix.
+
+    Raises:
+        AssertionError: naming the law and the block.
+    """
+    _check_references(pool, holders)
+    _check_free_list(pool)
+    for group, index in enumerate(indices):
+        _check_closure(pool, index, group)
+    for held in holders:
+        _check_tables(held)
+
+
+def _demand(holds: bool, law: str, *facts: object) -> None:
+    """Like `assert`, but kept under `python -O`."""
+    if not holds:
+        raise AssertionError(": ".join([law, *map(str, facts)]))
+
+
+def _check_references(pool: BlockPool, holders: Sequence[RequestBlocks]) -> None:
+    entries = Counter(block.id for held in holders for table in held.tables for block in table)
+    for block in pool.blocks:
+        _demand(block.ref == entries[block.id], "references are the entries of all tables", block, entries[block.id])
+    _demand(entries[NULL_BLOCK_ID] == 0, "nobody holds the null block")
+
+
+def _check_free_list(pool: BlockPool) -> None:
+    free = list(pool.free_blocks())
+    used = sum(block.ref > 0 for block in pool.blocks)
+    _demand(len(free) == pool.num_free, "the free list is as long as it says", len(free), pool.num_free)
+    _demand(len(free) + used + 1 == len(pool.blocks), "free + used + 1 = N", len(free), used, len(pool.blocks))
+    _demand(len({block.id for block in free}) == len(free), "no block is free twice")
+    _demand(all(block.ref == 0 for block in free), "a free block has no references")
+    published = [block.hash is not None for block in free]
+    _demand(published == sorted(published), "unpublished blocks are reused before published ones")
+
+
+def _check_closure(pool: BlockPool, index: PrefixIndex, group: int) -> None:
+    children = Counter(block.parent.id for block in index if block.parent is not None)
+    for block in index:
+        _demand(block.hash is not None and index.get(block.hash) is block, "a published block is found", block)
+        _demand(block.group == group, "a published block belongs to the group of its index", block, group)
+        _demand(block.num_children == children[block.id], "children are counted", block, children[block.id])
+        if block.parent is not None:
+            _demand(index.get(block.parent.hash or b"") is block.parent, "a parent is published", block)
+            _demand(block.ref <= block.parent.ref, "who holds a block holds its parent", block, block.parent)
+    _check_eviction_order(pool, group)
+
+
+def _check_eviction_order(pool: BlockPool, group: int) -> None:
+    """Walking the free list, a published block must come after all its published children."""
+    waiting: Counter[Block] = Counter()
+    for block in pool.free_blocks():
+        if block.hash is not None and block.group == group:
+            _demand(waiting[block] == block.num_children, "children are evicted before their parent", block)
+            if block.parent is not None:
+                waiting[block.parent] += 1
+
+
+def _check_tables(held: RequestBlocks) -> None:
+    _demand(len({len(table) for table in held.tables}) == 1, "tables of all groups are equally long")
+    for table, num_published in zip(held.tables, held.num_published, strict=True):
+        _demand(num_published <= len(table), "published entries exist", num_published, len(table))
+        for position, block in enumerate(table):
+            if position < num_published:
+                _demand(block.hash == held.hashes[position], "a published entry has its own hash", position, block)
+            else:
+                private = block.hash is None and block.ref == 1
+                _demand(private, "an entry behind the published ones is private", position, block)
+    _demand(held.num_settled == min(held.num_published), "settled entries are published in all groups")

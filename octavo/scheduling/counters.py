@@ -1,0 +1,32 @@
+"""Monotone totals of the scheduler since its start."""
+
+from dataclasses import dataclass, field
+
+from octavo.request.outputs import FinishReason
+
+
+@dataclass
+class SchedulerCounters:
+    """Totals in tokens, requests and steps. `as_dict` gives them under the names used in metrics."""
+
+    steps: int = 0
+    """Plans issued."""
+    prompt_tokens: int = 0
+    """Prompt tokens of requests admitted for the first time, cached ones included."""
+    cached_tokens: int = 0
+    """Of these, tokens found in the prefix cache."""
+    generation_tokens: int = 0
+    computed_tokens: int = 0
+    """Tokens run through the model, recomputation included."""
+    recomputed_tokens: int = 0
+    """Of these, tokens that had been computed before and were lost to preemption."""
+    resumed_cached_tokens: int = 0
+    """Tokens that preempted requests found in the prefix cache when they came back."""
+    preemptions: int = 0
+    finished: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
+    """finish reason -> requests."""
+
+    def as_dict(self) -> dict[str, float]:
+        """name -> total; finished requests as `finished_<reason>`."""
+        totals = {name: float(value) for name, value in vars(self).items() if name != "finished"}
+        return totals | {f"finished_{reason}": float(count) for reason, count in self.finished.items()}

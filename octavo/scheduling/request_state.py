@@ -1,0 +1,158 @@
+"""A request as the scheduler sees it: its tokens, how many are computed, when it ends, and its ledger."""
+
+from enum import Enum, auto
+
+import msgspec
+
+from octavo.kv.request_blocks import RequestBlocks
+from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
+from octavo.request.request import GenerateRequest
+
+
+class RequestStatus(Enum):
+    """Where a request stands. FINISHED is final; the only way out of PREEMPTED is to be admitted again."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    PREEMPTED = auto()
+    FINISHED = auto()
+
+
+class SchedulerRequest:
+    """A live request. Mutated by the scheduler only.
+
+    |<---------- known tokens n = prompt + outputs ---------->|
+    |<---- c: computed ---->|        counted when scheduled: after `schedule` c includes the step in flight
+    """
+
+    __slots__ = (
+        "_eos_token_ids",
+        "_max_total_tokens",
+        "_most_computed",
+        "_prompt_logprobs",
+        "_stop_token_ids",
+        "arrival_index",
+        "blocks",
+        "finish_reason",
+        "has_emitted",
+        "num_computed",
+        "request",
+        "request_id",
+        "stats",
+        "status",
+        "stop_token_id",
+        "token_ids",
+    )
+
+    def __init__(
+        self,
+        request: GenerateRequest,
+        token_ids: list[int],
+        blocks: RequestBlocks,
+        *,
+        arrival_index: int,
+        arrival_s: float,
+        max_model_len: int,
+    ) -> None:
+        """
+        Args:
+            token_ids: starts as a copy of the prompt; `blocks` reads the same list.
+            arrival_index: 0, 1, 2, ... in the order of arrival.
+        """
+        self.request = request
+        self.request_id = request.request_id
+        self.token_ids = token_ids
+        self.blocks = blocks
+        self.arrival_index = arrival_index
+        self.status = RequestStatus.WAITING
+        self.num_computed = 0
+        self.finish_reason: FinishReason | None = None
+        self.stop_token_id: int | None = None
+        self.has_emitted = False
+        """Whether an output with tokens has left."""
+        self.stats = RequestStats(arrival_s=arrival_s, num_prompt_tokens=len(token_ids))
+        self._eos_token_ids = frozenset(request.eos_token_ids)
+        self._stop_token_ids = frozenset(request.params.stop_token_ids)
+        self._max_total_tokens = max_total_tokens(request, max_model_len)
+        self._most_computed = 0
+        self._prompt_logprobs: list[LogprobRow | None] = [None]
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return self.stats.num_prompt_tokens
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.stats.num_prompt_tokens
+
+    @property
+    def arrival_s(self) -> float:
+        return self.stats.arrival_s
+
+    def append(self, token_id: int) -> bool:
+        """Adds a sampled token and says whether it ends the request.
+
+        The order is fixed: end of sequence, stop ids, length. The length cap holds even below `min_tokens`; the
+        sampler masks ids that stop until then, so the first two cannot come early.
+        """
+        self.token_ids.append(token_id)
+        if token_id in self._eos_token_ids:
+            self.finish_reason = FinishReason.STOP
+        elif token_id in self._stop_token_ids:
+            self.finish_reason = FinishReason.STOP
+            self.stop_token_id = token_id
+        elif len(self.token_ids) >= self._max_total_tokens:
+            self.finish_reason = FinishReason.LENGTH
+        return self.finish_reason is not None
+
+    def count_step(self, num_computed: int, num_scheduled: int) -> int:
+        """Books a step that computed positions `num_computed .. num_computed + num_scheduled - 1`.
+
+        Returns:
+            How many of these had been computed before and were lost to preemption.
+
+            |<-- computed at some time: _most_computed -->|
+                     |<--------- this step --------->|          num_computed .. end
+                     |<----- recomputed ------>|
+        """
+        end = num_computed + num_scheduled
+        recomputed = max(0, min(end, self._most_computed) - num_computed)
+        self._most_computed = max(self._most_computed, end)
+        self.stats.num_steps += 1
+        self.stats.num_computed_tokens += num_scheduled
+        self.stats.num_recomputed_tokens += recomputed
+        return recomputed
+
+    def add_prompt_logprobs(self, rows: list[LogprobRow]) -> None:
+        """Collects rows until the first output takes them; what a resumed request computes again is dropped."""
+        if not self.has_emitted:
+            self._prompt_logprobs += rows
+
+    def take_prompt_logprobs(self) -> list[LogprobRow | None] | None:
+        """All rows, entry 0 None; None where the request did not ask."""
+        return None if self.request.params.prompt_logprobs is None else self._prompt_logprobs
+
+    def preempt(self) -> None:
+        """Back to nothing computed; tokens stay. Its blocks are the caller's business."""
+        self.status = RequestStatus.PREEMPTED
+        self.num_computed = 0
+        self.stats.num_preemptions += 1
+        self._prompt_logprobs = [None]
+
+    def finish(self, reason: FinishReason, now_s: float | None) -> None:
+        """Enters the final state. Its blocks are the caller's business."""
+        self.status = RequestStatus.FINISHED
+        self.finish_reason = reason
+        self.stats.finished_s = now_s
+
+    def ledger(self) -> RequestStats:
+        """A copy of the stats as they are now."""
+        return msgspec.structs.replace(self.stats, num_output_tokens=self.num_output_tokens)
+
+
+def max_total_tokens(request: GenerateRequest, max_model_len: int) -> int:
+    """Prompt + outputs at which a request ends, whatever its tokens are."""
+    wanted = request.params.max_tokens
+    if wanted is None:
+        return max_model_len
+    return min(len(request.prompt_token_ids) + wanted, max_model_len)

@@ -1,0 +1,79 @@
+"""A step while it is being planned."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from octavo.kv.request_blocks import BlockIds
+from octavo.scheduling.plan import BlockSwap, NewRequestData, StepPlan
+from octavo.scheduling.request_state import SchedulerRequest
+
+
+class Share(NamedTuple):
+    """What one request gets of a step."""
+
+    num_computed: int
+    """Before the step."""
+    num_tokens: int
+    new_block_ids: BlockIds
+
+
+class StepDraft:
+    """Who runs in a step, in plan order, and what is left of the token budget."""
+
+    __slots__ = ("admitted", "budget", "has_preempted", "shares")
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.shares: dict[SchedulerRequest, Share] = {}
+        self.admitted: list[SchedulerRequest] = []
+        self.has_preempted = False
+
+    def add(self, request: SchedulerRequest, num_tokens: int, new_block_ids: BlockIds) -> None:
+        """Gives a request its share and charges the budget."""
+        self.shares[request] = Share(request.num_computed, num_tokens, new_block_ids)
+        self.budget -= num_tokens
+
+    def withdraw(self, request: SchedulerRequest) -> bool:
+        """Takes a share back, if the request has one, and refunds the budget."""
+        share = self.shares.pop(request, None)
+        if share is None:
+            return False
+        self.budget += share.num_tokens
+        return True
+
+    def to_plan(self, step: int, preempted: Iterable[str], finished: Iterable[str]) -> StepPlan:
+        """The plan, columnar. Reads each request as it is before the step."""
+        no_blocks: BlockIds = ()
+        if self.admitted:
+            no_blocks = ((),) * len(self.admitted[0].blocks.tables)
+        admitted = set(self.admitted)
+        return StepPlan(
+            step=step,
+            request_ids=tuple([request.request_id for request in self.shares]),
+            num_scheduled_tokens=tuple([share.num_tokens for share in self.shares.values()]),
+            num_computed_tokens=tuple([share.num_computed for share in self.shares.values()]),
+            new_block_ids=tuple(
+                [no_blocks if request in admitted else share.new_block_ids for request, share in self.shares.items()]
+            ),
+            new_requests=tuple([_new_request_data(request) for request in self.admitted]),
+            block_swaps=tuple([swap for request in self.shares for swap in _swaps(request)]),
+            preempted_request_ids=tuple(preempted),
+            finished_request_ids=tuple(finished),
+        )
+
+
+def _new_request_data(request: SchedulerRequest) -> NewRequestData:
+    return NewRequestData(
+        request_id=request.request_id,
+        token_ids=list(request.token_ids),
+        num_prompt_tokens=request.num_prompt_tokens,
+        params=request.request.params,
+        eos_token_ids=request.request.eos_token_ids,
+        block_ids=request.blocks.block_ids(),
+    )
+
+
+def _swaps(request: SchedulerRequest) -> Iterable[BlockSwap]:
+    if not request.blocks.swaps:
+        return ()
+    return [BlockSwap(request.request_id, *swap) for swap in request.blocks.take_swaps()]

@@ -1,0 +1,151 @@
+"""Drives the real scheduler with the scripted executor, checking the laws of the KV memory after every step."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from octavo.config import SchedulerConfig
+from octavo.execution.scripted import FaultScript, ScriptedExecutor, TokenScript, no_faults
+from octavo.kv.manager import KVManager
+from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout, lay_out
+from octavo.request.outputs import FinishReason, RequestOutput
+from octavo.request.params import SamplingParams
+from octavo.request.request import GenerateRequest
+from octavo.scheduling.plan import StepPlan
+from octavo.scheduling.scheduler import Scheduler
+
+FULL = AttentionSpec(num_kv_heads=1, head_dim=4)
+WINDOWED = AttentionSpec(num_kv_heads=1, head_dim=4, window=8)
+
+
+def make_layout(num_blocks: int, *, block_size: int = 4, layers: tuple[AttentionSpec, ...] = (FULL,)) -> KVLayout:
+    """A layout with `num_blocks` usable blocks."""
+    return lay_out(layers, num_blocks=num_blocks + 1, block_size=block_size, dtype=KVDtype.FP32)
+
+
+def make_request(
+    request_id: str,
+    prompt: int | Sequence[int],
+    max_tokens: int = 4,
+    *,
+    eos: tuple[int, ...] = (),
+    priority: int = 0,
+    cache_salt: str | None = None,
+    arrival_s: float = 0.0,
+    **params: Any,
+) -> GenerateRequest:
+    """A request; a prompt given as a length is filled with tokens of its own."""
+    if isinstance(prompt, int):
+        start = sum(ord(c) * 131**i for i, c in enumerate(request_id)) % 100_000
+        prompt = range(start, start + prompt)
+    params.setdefault("seed", 0)
+    return GenerateRequest(
+        request_id=request_id,
+        prompt_token_ids=list(prompt),
+        params=SamplingParams(max_tokens=max_tokens, **params),
+        eos_token_ids=eos,
+        priority=priority,
+        cache_salt=cache_salt,
+        arrival_s=arrival_s,
+    )
+
+
+class Engine:
+    """Scheduler, KV manager and scripted executor in one loop with a clock that counts steps."""
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        layers: tuple[AttentionSpec, ...] = (FULL,),
+        max_model_len: int = 128,
+        caching: bool = True,
+        script: TokenScript | None = None,
+        faults: FaultScript = no_faults,
+        **config: Any,
+    ) -> None:
+        self.config = SchedulerConfig(**{"max_num_batched_tokens": 32, "max_num_seqs": 8, **config})
+        layout = make_layout(num_blocks, block_size=block_size, layers=layers)
+        self.manager = KVManager(layout, enable_prefix_caching=caching, fingerprint="test")
+        self.scheduler = Scheduler(self.config, self.manager, max_model_len)
+        self.executor = ScriptedExecutor(
+            layout,
+            vocab_size=1000,
+            script=script,
+            faults=faults,
+            max_num_seqs=self.config.max_num_seqs,
+            max_num_batched_tokens=self.config.max_num_batched_tokens,
+        )
+        self.now_s = 0.0
+        self.plans: list[StepPlan] = []
+        self.tokens: dict[str, list[int]] = defaultdict(list)
+        self.outputs: dict[str, list[RequestOutput]] = defaultdict(list)
+        self.finished: dict[str, FinishReason] = {}
+
+    def add(self, *requests: GenerateRequest) -> None:
+        for request in requests:
+            self.scheduler.add(request, self.now_s)
+
+    def plan(self) -> StepPlan:
+        """Schedules without executing."""
+        plan = self.scheduler.schedule(self.now_s)
+        assert plan is not None
+        self.plans.append(plan)
+        self.manager.check()
+        return plan
+
+    def finish(self, plan: StepPlan) -> list[RequestOutput]:
+        """Executes a plan and hands its result in."""
+        outputs = self.scheduler.update(plan, self.executor.execute(plan), self.now_s)
+        self.now_s += 1.0
+        self.manager.check()
+        for output in outputs:
+            assert output.request_id not in self.finished, "an output after the last one"
+            self.outputs[output.request_id].append(output)
+            self.tokens[output.request_id] += output.new_token_ids
+            if output.finish_reason is not None:
+                self.finished[output.request_id] = output.finish_reason
+        return outputs
+
+    def step(self) -> dict[str, int]:
+        """One whole step; returns request id -> tokens scheduled."""
+        plan = self.plan()
+        self.finish(plan)
+        return dict(zip(plan.request_ids, plan.num_scheduled_tokens, strict=True))
+
+    def run(self, max_steps: int = 10_000) -> None:
+        """Steps until there is no work."""
+        for _ in range(max_steps):
+            if not self.scheduler.has_work:
+                return
+            self.step()
+        raise AssertionError(f"not done after {max_steps} steps")
+
+    def generate(self, *requests: GenerateRequest) -> list[list[int]]:
+        """Runs requests to their end; returns their tokens."""
+        self.add(*requests)
+        self.run()
+        return [self.tokens[request.request_id] for request in requests]
+
+    def stats(self, request_id: str) -> Any:
+        """The ledger of a finished request."""
+        return self.outputs[request_id][-1].stats
+
+    @property
+    def num_running(self) -> int:
+        return self.scheduler.load().num_running
+
+    @property
+    def num_waiting(self) -> int:
+        return self.scheduler.load().num_waiting
+
+    @property
+    def counters(self) -> dict[str, float]:
+        return self.scheduler.load().counters
+
+
+def alone(request: GenerateRequest, max_model_len: int = 128) -> list[int]:
+    """The tokens a request gets in an engine of its own, in one chunk, with room for everything."""
+    engine = Engine(num_blocks=512, max_num_batched_tokens=4096, max_model_len=max_model_len)
+    return engine.generate(request)[0]
