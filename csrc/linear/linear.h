@@ -1,15 +1,23 @@
 // Linear layers: y = x W^T for weights that stay in their number format, one row or many with equal bits.
 //
 // Exactness. Every output element is computed by ONE sequence of float operations, whatever the number of rows, the
-// row's place, the thread or the instruction set:
-//   - integer formats: activations are quantised per row and per 32 inputs (s = amax / 127, q in [-127, 127]); the dot
-//     of a group is an exact integer; groups are added in ascending order with explicit fused multiply-adds;
-//   - float formats: one accumulator, inputs in ascending order, explicit fused multiply-adds.
-// So the paths differ only in how they get the exact integer, never in the float sequence.
+// row's place, the thread or the instruction set. The paths differ only in how they get an exact integer.
+//   Integer formats: activations are quantised per row and per group of 32 inputs (see quantize_rows). With q the
+//   weight's unsigned code, a the activation's code, s and sm the group's scale and s * sum(a), for groups ascending:
+//     Q4_0 Q5_0          d = scale;            m = -8 d, -16 d                    (exact in float)
+//     Q4_1 Q5_1          d = scale;            m = minimum
+//     Q4_K Q5_K          d = super * sc;       m = -(super_min * mn)              (exact in float)
+//                        acc = fma(m, sm, acc);  acc = fma(float(sum q a), d * s, acc)
+//     Q8_0               acc = fma(float(sum w a), d * s, acc)                    w = the signed weight
+//     Q6_K               d = super * sc per 16 inputs (exact); for the first, then the second half of the group:
+//                        acc = fma(float(sum w a over 16), d * s, acc)            w = code - 32
+//   Float formats: acc = fma(x[i], w[i], acc), inputs ascending.
+//   acc starts at +0. The output is acc, then + bias if given, then + y if adding; each one rounding. d * s is one
+//   rounding. A row holding NaN or infinity gives NaN in every output (its groups have s = NaN); float formats
+//   propagate by the arithmetic alone.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace octavo {
 
@@ -24,8 +32,9 @@ struct ActGroup {
   float s[kPanelRows];      // scale
   float sm[kPanelRows];     // s * sum(q)
   int32_t isum[kPanelRows]; // sum(q)
+  int32_t half[kPanelRows]; // sum(q[0..15]), for formats with a scale per 16 inputs
 };
-static_assert(sizeof(ActGroup) == 176, "one panel group is 11 vectors of 16 bytes");
+static_assert(sizeof(ActGroup) == 192, "one panel group is three cache lines");
 
 // A weight repacked for streaming: tiles of `tile_cols` output channels, tiles of one column contiguous over the
 // inputs, columns after each other. Memory belongs to the caller's arena (64-byte aligned, huge pages asked for).
@@ -42,6 +51,8 @@ struct PackedLinear {
 // Describes the packed form of an [n, k] weight; `data` stays null. Throws std::invalid_argument naming the shape when
 // k is not a multiple of the format's block.
 PackedLinear linear_layout(Format format, int n, int k);
+// Bytes of the same weight in a file. Throws as linear_layout does.
+size_t linear_file_bytes(Format format, int n, int k);
 // Packs raw file bytes (row-major blocks) into `out` (num_tiles * tile_bytes). `row_order` maps output channel -> row in
 // the file (null: identity), so permuted q/k rows cost nothing. Columns [tile_begin, tile_end) only, so that threads can
 // share the work.
@@ -58,10 +69,12 @@ struct Activations {
 
 // Kernels of one instruction set. All tables give equal bits.
 struct LinearKernels {
-  // Quantises rows [row_begin, row_end) of x into panels with `k / 32` groups each; rows past the end of the last
-  // panel must be zero beforehand. Two calls may share a panel (they write different rows of it).
+  // Quantises rows [row_begin, row_end) of x into panels with `k / 32` groups each; row r is row r % 4 of panel r / 4.
+  // `panels` must be 64-byte aligned. Rows of the last panel that hold no activation are never read. Two calls may share
+  // a panel (they write different rows of it). Per group, amax = max |x|: s = amax / 127, a = round-to-even(x * (127 /
+  // amax)); below amax = 2^-119 the group is zero (s = 0), where NaN or infinity occurs s = NaN and a = 0.
   void (*quantize_rows)(const float* x, int ldx, int row_begin, int row_end, int k, ActGroup* panels);
-  // y[r][c] = (bias ? bias[c] : 0) + (add ? y[r][c] : 0) + sum, for the outputs of tile columns [tile_begin, tile_end)
+  // y[r][c] = (sum + bias[c]) + y[r][c], without the terms not asked for (bias null, add false), for the outputs of tile columns [tile_begin, tile_end)
   // and all rows. `y` points at output 0 of this weight; padded outputs are not written.
   void (*run)(const PackedLinear& w, const Activations& a, const float* bias, bool add, float* y, int ldy,
               int tile_begin, int tile_end);

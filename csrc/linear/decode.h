@@ -1,0 +1,91 @@
+// Reading packed tiles one channel at a time, in plain C++: what the portable kernels and embedding lookups need.
+#pragma once
+#include <cstring>
+
+#include "linear/float16.h"
+#include "linear/tiles.h"
+
+namespace octavo {
+namespace {  // internal linkage: see float16.h
+
+// Four codes of one channel at a time: a 32-bit word of a 32-byte row.
+inline uint32_t word_at(const uint8_t* row, int channel) {
+  uint32_t word;
+  std::memcpy(&word, row + 4 * (channel % 8), 4);
+  return word;
+}
+
+inline uint32_t nibbles_at(const uint8_t* row, int channel) {
+  return word_at(row, channel) >> (channel < 8 ? 0 : 4) & 0x0f0f0f0fu;
+}
+
+inline uint32_t step_codes(const Codes4& t, int channel, int step) { return nibbles_at(t.q[step], channel); }
+
+inline uint32_t step_codes(const Codes5& t, int channel, int step) {
+  const uint32_t high = word_at(t.h[channel / 8], channel) >> step & 0x01010101u;
+  return nibbles_at(t.q[step], channel) | high << 4;
+}
+
+inline uint32_t step_codes(const Codes6& t, int channel, int step) {
+  const uint32_t high = word_at(t.h[channel / 8][step / 4], channel) >> (2 * (step % 4)) & 0x03030303u;
+  return nibbles_at(t.q[step], channel) | high << 4;
+}
+
+inline uint32_t step_codes(const Codes8& t, int channel, int step) { return word_at(t.half[channel / 8].q[step], channel); }
+
+// The 32 unsigned codes of a channel, inputs ascending.
+template <class Codes>
+inline void channel_codes(const Codes& t, int channel, uint8_t* out) {
+  for (int step = 0; step < kSteps; step++) {
+    const uint32_t word = step_codes(t, channel, step);
+    std::memcpy(out + 4 * step, &word, 4);
+  }
+}
+
+// The float scales of channel c: `d` per half of the group (equal but for SuperHalves), `m` the added minimum.
+template <class Scales>
+struct ChannelScales;
+
+template <int zero>
+struct ChannelScales<Symmetric<zero>> {
+  using S = Symmetric<zero>;
+  static float d(const typename S::Shared& shared, const NoScales&, int c, int) { return float_from_half(shared.d[c]); }
+  static float m(const typename S::Shared& shared, const NoScales&, int c) {
+    return -static_cast<float>(zero) * float_from_half(shared.d[c]);
+  }
+};
+
+template <>
+struct ChannelScales<Affine> {
+  static float d(const Affine::Shared& shared, const NoScales&, int c, int) { return float_from_half(shared.d[c]); }
+  static float m(const Affine::Shared& shared, const NoScales&, int c) { return float_from_half(shared.m[c]); }
+};
+
+template <>
+struct ChannelScales<SuperAffine> {
+  using S = SuperAffine;
+  static float d(const S::Shared& shared, const S::PerGroup& group, int c, int) {
+    return float_from_half(shared.d[c]) * static_cast<float>(group.sc[c]);
+  }
+  static float m(const S::Shared& shared, const S::PerGroup& group, int c) {
+    return -(float_from_half(shared.dmin[c]) * static_cast<float>(group.mn[c]));
+  }
+};
+
+template <>
+struct ChannelScales<SuperHalves> {
+  using S = SuperHalves;
+  static float d(const S::Shared& shared, const S::PerGroup& group, int c, int half) {
+    return float_from_half(shared.d[c]) * static_cast<float>(group.sc[half][c]);
+  }
+  static float m(const S::Shared& shared, const S::PerGroup& group, int c) {
+    return -static_cast<float>(S::zero) * d(shared, group, c, 0);
+  }
+};
+
+inline float decode_float(Float32Tag, uint32_t bits) { return float_from_bits(bits); }
+inline float decode_float(Float16Tag, uint16_t bits) { return float_from_half(bits); }
+inline float decode_float(BFloat16Tag, uint16_t bits) { return float_from_bfloat16(bits); }
+
+}  // namespace
+}  // namespace octavo

@@ -1,0 +1,130 @@
+// The blocks of number formats as they stand in GGUF files (ggml's quantisation formats), read for repacking.
+//
+// FileBlock<B> for a packed block B: kBytes, the size of one row's block in the file; `shared` copies the scales a block
+// has once into channel c; `group` gives the 32 codes of group g, inputs ascending, and copies that group's scales.
+// Files are little-endian, as is every target.
+#pragma once
+#include <cstring>
+#include <type_traits>
+
+#include "linear/tiles.h"
+
+namespace octavo {
+namespace {  // internal linkage: see float16.h
+
+inline uint16_t read_u16(const uint8_t* p) {
+  uint16_t value;
+  std::memcpy(&value, p, 2);
+  return value;
+}
+
+inline uint32_t read_u32(const uint8_t* p) {
+  uint32_t value;
+  std::memcpy(&value, p, 4);
+  return value;
+}
+
+// 16 bytes of nibbles: low ones are inputs 0..15, high ones 16..31.
+inline void read_nibbles(const uint8_t* p, uint8_t* codes) {
+  for (int i = 0; i < 16; i++) {
+    codes[i] = p[i] & 15;
+    codes[16 + i] = p[i] >> 4;
+  }
+}
+
+// Bit i of a 32-bit word is the fifth bit of input i.
+inline void add_fifth_bits(const uint8_t* p, uint8_t* codes) {
+  const uint32_t bits = read_u32(p);
+  for (int i = 0; i < kGroup; i++) codes[i] |= static_cast<uint8_t>((bits >> i & 1) << 4);
+}
+
+// Group g of 256 inputs in 128 bytes: pairs of groups share 32 bytes, the even one in the low nibbles.
+inline void read_paired_nibbles(const uint8_t* p, int g, uint8_t* codes) {
+  const int shift = g % 2 * 4;
+  for (int i = 0; i < kGroup; i++) codes[i] = p[g / 2 * kGroup + i] >> shift & 15;
+}
+
+// Eight 6-bit scales and eight 6-bit minima in 12 bytes; those of groups 4..7 have their upper bits with groups 0..3.
+inline void read_six_bit_pair(const uint8_t* p, int g, uint8_t& scale, uint8_t& minimum) {
+  if (g < 4) {
+    scale = p[g] & 63;
+    minimum = p[g + 4] & 63;
+  } else {
+    scale = static_cast<uint8_t>((p[g + 4] & 15) | p[g - 4] >> 6 << 4);
+    minimum = static_cast<uint8_t>(p[g + 4] >> 4 | p[g] >> 6 << 4);
+  }
+}
+
+template <class B>
+struct FileBlock;
+
+template <int zero, class Codes>
+struct FileBlock<Block<Symmetric<zero>, Codes>> {
+  using B = Block<Symmetric<zero>, Codes>;
+  static constexpr bool has_fifth_bit = std::is_same_v<Codes, Codes5>, is_bytes = std::is_same_v<Codes, Codes8>;
+  static constexpr int kBytes = 2 + (has_fifth_bit ? 4 : 0) + (is_bytes ? 32 : 16);
+  static void shared(const uint8_t* src, typename B::Scales::Shared& out, int c) { out.d[c] = read_u16(src); }
+  static void group(const uint8_t* src, int, NoScales&, int, uint8_t* codes) {
+    if constexpr (is_bytes) {
+      for (int i = 0; i < kGroup; i++) codes[i] = static_cast<uint8_t>(src[2 + i] + 128);
+    } else {
+      read_nibbles(src + kBytes - 16, codes);
+      if constexpr (has_fifth_bit) add_fifth_bits(src + 2, codes);
+    }
+  }
+};
+
+template <class Codes>
+struct FileBlock<Block<Affine, Codes>> {
+  static constexpr bool has_fifth_bit = std::is_same_v<Codes, Codes5>;
+  static constexpr int kBytes = 4 + (has_fifth_bit ? 4 : 0) + 16;
+  static void shared(const uint8_t* src, Affine::Shared& out, int c) {
+    out.d[c] = read_u16(src);
+    out.m[c] = read_u16(src + 2);
+  }
+  static void group(const uint8_t* src, int, NoScales&, int, uint8_t* codes) {
+    read_nibbles(src + kBytes - 16, codes);
+    if constexpr (has_fifth_bit) add_fifth_bits(src + 4, codes);
+  }
+};
+
+template <class Codes>
+struct FileBlock<Block<SuperAffine, Codes>> {
+  static constexpr bool has_fifth_bit = std::is_same_v<Codes, Codes5>;
+  static constexpr int kScales = 4, kFifthBits = 16, kBytes = 16 + (has_fifth_bit ? 32 : 0) + 128;
+  static void shared(const uint8_t* src, SuperAffine::Shared& out, int c) {
+    out.d[c] = read_u16(src);
+    out.dmin[c] = read_u16(src + 2);
+  }
+  static void group(const uint8_t* src, int g, SuperAffine::PerGroup& out, int c, uint8_t* codes) {
+    read_six_bit_pair(src + kScales, g, out.sc[c], out.mn[c]);
+    read_paired_nibbles(src + kBytes - 128, g, codes);
+    if constexpr (has_fifth_bit) {
+      for (int i = 0; i < kGroup; i++) codes[i] |= static_cast<uint8_t>((src[kFifthBits + i] >> g & 1) << 4);
+    }
+  }
+};
+
+template <>
+struct FileBlock<BlockQ6_K> {
+  static constexpr int kUpper = 128, kScales = 192, kSuper = 208, kBytes = 210;
+  static void shared(const uint8_t* src, SuperHalves::Shared& out, int c) { out.d[c] = read_u16(src + kSuper); }
+  // Groups 0..3 and 4..7 each take 64 bytes of low nibbles and 32 bytes of upper bit pairs.
+  static void group(const uint8_t* src, int g, SuperHalves::PerGroup& out, int c, uint8_t* codes) {
+    for (int half = 0; half < 2; half++) out.sc[half][c] = static_cast<int8_t>(src[kScales + 2 * g + half]);
+    const uint8_t* lower = src + g / 4 * 64 + g % 2 * 32;
+    const uint8_t* upper = src + kUpper + g / 4 * 32;
+    const int lower_shift = g % 4 / 2 * 4, upper_shift = g % 4 * 2;
+    for (int i = 0; i < kGroup; i++) {
+      codes[i] = static_cast<uint8_t>((lower[i] >> lower_shift & 15) | (upper[i] >> upper_shift & 3) << 4);
+    }
+  }
+};
+
+static_assert(FileBlock<BlockQ4_0>::kBytes == 18 && FileBlock<BlockQ4_1>::kBytes == 20, "file layout");
+static_assert(FileBlock<BlockQ5_0>::kBytes == 22 && FileBlock<BlockQ5_1>::kBytes == 24, "file layout");
+static_assert(FileBlock<BlockQ8_0>::kBytes == 34 && FileBlock<BlockQ4_K>::kBytes == 144, "file layout");
+static_assert(FileBlock<BlockQ5_K>::kBytes == 176 && FileBlock<BlockQ6_K>::kBytes == 210, "file layout");
+
+}  // namespace
+}  // namespace octavo

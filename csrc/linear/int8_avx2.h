@@ -1,0 +1,416 @@
+// Integer formats on AVX2: exact dots by vpmaddubsw with 16-bit sums, one float epilogue per group.
+//
+// A step multiplies the 8-bit codes of 16 channels x 4 inputs with 4 broadcast activations; sums stay in 16 bits as long
+// as `exact_steps` allows (2 * code * 127 per step), then vpmaddwd makes them 32-bit: eight channels, no horizontal sum.
+// Few rows: codes are taken apart as the packed tile streams by. From kUnpackRows rows on, a stretch of the tile column
+// is taken apart once into L1 and reused by every panel, while the first panel prefetches the next column's bytes.
+// Included by linear_avx2.cpp only.
+#pragma once
+#include <immintrin.h>
+
+#include "linear/tiles.h"
+
+namespace octavo {
+namespace {
+
+#define OCTAVO_INLINE inline __attribute__((always_inline))
+
+// The compiler must not regroup 16-bit sums into trees: it would need more registers than there are.
+OCTAVO_INLINE __m256i keep_order(__m256i v) {
+  asm("" : "+x"(v));
+  return v;
+}
+
+OCTAVO_INLINE __m256i load_row(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+
+// ---- codes: the unsigned operands of step s, channels 0..7 and 8..15 (for Codes8: lower and upper plane)
+
+struct Operands {
+  __m256i lo, hi;
+};
+
+OCTAVO_INLINE Operands load_nibbles(const uint8_t* q) {
+  const __m256i mask = _mm256_set1_epi8(15), v = load_row(q);
+  return {_mm256_and_si256(v, mask), _mm256_and_si256(_mm256_srli_epi16(v, 4), mask)};
+}
+
+// Bits `at`.. of each byte moved to bit 4.., masked.
+OCTAVO_INLINE __m256i bits_to_4(const uint8_t* h, int at, int mask) {
+  const __m256i v = load_row(h);
+  const __m256i moved = at <= 4 ? _mm256_slli_epi16(v, 4 - at) : _mm256_srli_epi16(v, at - 4);
+  return _mm256_and_si256(moved, _mm256_set1_epi8(static_cast<char>(mask)));
+}
+
+OCTAVO_INLINE Operands load_codes(const Codes4& t, int s) { return load_nibbles(t.q[s]); }
+
+OCTAVO_INLINE Operands load_codes(const Codes5& t, int s) {
+  const Operands low = load_nibbles(t.q[s]);
+  return {_mm256_or_si256(low.lo, bits_to_4(t.h[0], s, 16)), _mm256_or_si256(low.hi, bits_to_4(t.h[1], s, 16))};
+}
+
+OCTAVO_INLINE Operands load_codes(const Codes6& t, int s) {
+  const Operands low = load_nibbles(t.q[s]);
+  const int half = s / 4, at = 2 * (s % 4);
+  return {_mm256_or_si256(low.lo, bits_to_4(t.h[0][half], at, 48)),
+          _mm256_or_si256(low.hi, bits_to_4(t.h[1][half], at, 48))};
+}
+
+// Codes taken apart: one byte each.
+template <class Codes>
+struct alignas(64) Rows {
+  uint8_t q[kSteps][2][kStepBytes];
+};
+
+template <class Codes>
+OCTAVO_INLINE Operands load_codes(const Rows<Codes>& t, int s) {
+  return {load_row(t.q[s][0]), load_row(t.q[s][1])};
+}
+
+template <class Codes>
+OCTAVO_INLINE void unpack_codes(const Codes& from, Rows<Codes>& to) {
+#pragma GCC unroll 8
+  for (int s = 0; s < kSteps; s++) {
+    const Operands codes = load_codes(from, s);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to.q[s][0]), codes.lo);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to.q[s][1]), codes.hi);
+  }
+}
+
+// ---- exact dots
+
+template <class Codes>
+constexpr int exact_steps = 0;  // steps whose 16-bit sums cannot overflow: 2 * largest code * 127 each
+template <>
+constexpr int exact_steps<Codes4> = 8;  // 30480
+template <>
+constexpr int exact_steps<Codes5> = 4;  // 31496
+template <>
+constexpr int exact_steps<Codes6> = 2;  // 32004
+template <class Codes>
+constexpr int exact_steps<Rows<Codes>> = exact_steps<Codes>;
+
+template <int R>
+struct Sums {
+  __m256i lo[R], hi[R];
+};
+
+OCTAVO_INLINE __m256i broadcast_inputs(const int8_t* q) {
+  int32_t four;
+  __builtin_memcpy(&four, q, 4);
+  return _mm256_set1_epi32(four);
+}
+
+// 16-bit sums over steps [begin, end) for R rows of the panel.
+template <int begin, int end, int R, class Codes>
+OCTAVO_INLINE void dot16(const Codes& w, const ActGroup& a, Sums<R>& sums) {
+#pragma GCC unroll 8
+  for (int s = begin; s < end; s++) {
+    const Operands codes = load_codes(w, s);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) {
+      const __m256i x = broadcast_inputs(a.q[r] + 4 * s);
+      const __m256i lo = _mm256_maddubs_epi16(codes.lo, x), hi = _mm256_maddubs_epi16(codes.hi, x);
+      sums.lo[r] = keep_order(s == begin ? lo : _mm256_add_epi16(sums.lo[r], lo));
+      sums.hi[r] = keep_order(s == begin ? hi : _mm256_add_epi16(sums.hi[r], hi));
+    }
+  }
+}
+
+template <int R>
+OCTAVO_INLINE void widen(Sums<R>& sums) {
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 4
+  for (int r = 0; r < R; r++) {
+    sums.lo[r] = _mm256_madd_epi16(sums.lo[r], ones);
+    sums.hi[r] = _mm256_madd_epi16(sums.hi[r], ones);
+  }
+}
+
+// 32-bit sums over steps [begin, end).
+template <int begin, int end, int R, class Codes>
+OCTAVO_INLINE void dot32(const Codes& w, const ActGroup& a, Sums<R>& sums) {
+  constexpr int cut = begin + exact_steps<Codes>;
+  if constexpr (cut >= end) {
+    dot16<begin, end, R>(w, a, sums);
+    widen(sums);
+  } else {
+    Sums<R> rest;
+    dot16<begin, cut, R>(w, a, sums);
+    widen(sums);
+    dot32<cut, end, R>(w, a, rest);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) {
+      sums.lo[r] = _mm256_add_epi32(sums.lo[r], rest.lo[r]);
+      sums.hi[r] = _mm256_add_epi32(sums.hi[r], rest.hi[r]);
+    }
+  }
+}
+
+// ---- scales of 16 channels
+
+struct Vector16 {
+  __m256 v[2];
+};
+
+OCTAVO_INLINE Vector16 load_halves(const uint16_t* p) {
+  const auto* q = reinterpret_cast<const __m128i*>(p);
+  return {{_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))}};
+}
+
+OCTAVO_INLINE Vector16 times(Vector16 a, Vector16 b) {
+  return {{_mm256_mul_ps(a.v[0], b.v[0]), _mm256_mul_ps(a.v[1], b.v[1])}};
+}
+
+OCTAVO_INLINE Vector16 times(Vector16 a, float b) { return times(a, {{_mm256_set1_ps(b), _mm256_set1_ps(b)}}); }
+
+OCTAVO_INLINE Vector16 load_bytes(const uint8_t* p) {
+  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {{_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))}};
+}
+
+OCTAVO_INLINE Vector16 load_bytes(const int8_t* p) {
+  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {{_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))}};
+}
+
+OCTAVO_INLINE Vector16 load_floats(const float* p) { return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}}; }
+
+OCTAVO_INLINE void store_floats(float* p, Vector16 x) {
+  _mm256_storeu_ps(p, x.v[0]);
+  _mm256_storeu_ps(p + 8, x.v[1]);
+}
+
+// What the epilogue multiplies with: {d, m}, or {d of the first half, d of the second} for SuperHalves.
+struct GroupScales {
+  Vector16 first, second;
+};
+
+template <class Scales>
+struct ScaleLoader;
+
+template <int zero>
+struct ScaleLoader<Symmetric<zero>> {
+  static OCTAVO_INLINE GroupScales load(const typename Symmetric<zero>::Shared& shared, const NoScales&) {
+    const Vector16 d = load_halves(shared.d);
+    return {d, times(d, -static_cast<float>(zero))};
+  }
+};
+
+template <>
+struct ScaleLoader<Affine> {
+  static OCTAVO_INLINE GroupScales load(const Affine::Shared& shared, const NoScales&) {
+    return {load_halves(shared.d), load_halves(shared.m)};
+  }
+};
+
+template <>
+struct ScaleLoader<SuperAffine> {
+  static OCTAVO_INLINE GroupScales load(const SuperAffine::Shared& shared, const SuperAffine::PerGroup& group) {
+    return {times(load_halves(shared.d), load_bytes(group.sc)),
+            times(times(load_halves(shared.dmin), load_bytes(group.mn)), -1.0f)};
+  }
+};
+
+template <>
+struct ScaleLoader<SuperHalves> {
+  static OCTAVO_INLINE GroupScales load(const SuperHalves::Shared& shared, const SuperHalves::PerGroup& group) {
+    const Vector16 d = load_halves(shared.d);
+    return {times(d, load_bytes(group.sc[0])), times(d, load_bytes(group.sc[1]))};
+  }
+};
+
+// ---- unpacked blocks: one group, float scales
+
+template <class Codes>
+struct RowsOf {
+  using type = Rows<Codes>;
+};
+template <>
+struct RowsOf<Codes8> {
+  struct type {
+    Rows<Codes4> half[2];
+  };
+};
+
+template <class B>
+struct alignas(64) Unpacked {
+  using Scales = typename B::Scales;
+  using Codes = typename RowsOf<typename B::Codes>::type;
+  static constexpr int kGroups = 1;
+  struct Group : Codes {};
+  float first[kChannels], second[kChannels];
+  Group group[1];
+};
+
+OCTAVO_INLINE void unpack_codes(const Codes8& from, typename RowsOf<Codes8>::type& to) {
+  unpack_codes(from.half[0], to.half[0]);
+  unpack_codes(from.half[1], to.half[1]);
+}
+
+template <class B>
+void unpack_blocks(const B* from, int blocks, Unpacked<B>* to) {
+  for (int b = 0; b < blocks; b++) {
+    for (int g = 0; g < B::kGroups; g++, to++) {
+      const auto& group = from[b].group[g];
+      const GroupScales scales = ScaleLoader<typename B::Scales>::load(from[b], group);
+      store_floats(to->first, scales.first);
+      store_floats(to->second, scales.second);
+      unpack_codes(static_cast<const typename B::Codes&>(group), static_cast<typename Unpacked<B>::Codes&>(to->group[0]));
+    }
+  }
+}
+
+template <class B>
+OCTAVO_INLINE GroupScales scales_of(const Unpacked<B>& block, int) {
+  return {load_floats(block.first), load_floats(block.second)};
+}
+
+template <class S, class C>
+OCTAVO_INLINE GroupScales scales_of(const Block<S, C>& block, int g) {
+  return ScaleLoader<S>::load(block, block.group[g]);
+}
+
+// ---- the float sequence of each family (see linear.h), acc[R][kChannels]
+
+OCTAVO_INLINE __m256 scaled(__m256i dot, __m256 d, __m256 s, __m256 acc) {
+  return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, s), acc);
+}
+
+template <class Scales>
+struct Family {  // with a minimum
+  template <int R, class B>
+  static OCTAVO_INLINE void add_group(const B& block, int g, const ActGroup& a, float* acc) {
+    Sums<R> sums;
+    dot32<0, kSteps, R>(static_cast<const typename B::Codes&>(block.group[g]), a, sums);
+    const GroupScales w = scales_of(block, g);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++, acc += kChannels) {
+      const __m256 s = _mm256_broadcast_ss(a.s + r), sm = _mm256_broadcast_ss(a.sm + r);
+      const Vector16 old = load_floats(acc);
+      const __m256 lo = _mm256_fmadd_ps(w.second.v[0], sm, old.v[0]), hi = _mm256_fmadd_ps(w.second.v[1], sm, old.v[1]);
+      store_floats(acc, {{scaled(sums.lo[r], w.first.v[0], s, lo), scaled(sums.hi[r], w.first.v[1], s, hi)}});
+    }
+  }
+};
+
+template <>
+struct Family<SuperHalves> {
+  template <int R>
+  static OCTAVO_INLINE void add_half(Sums<R>& sums, Vector16 d, const ActGroup& a, const __m256i* offset, float* acc) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++, acc += kChannels) {
+      const __m256 s = _mm256_broadcast_ss(a.s + r);
+      const Vector16 old = load_floats(acc);
+      store_floats(acc, {{scaled(_mm256_sub_epi32(sums.lo[r], offset[r]), d.v[0], s, old.v[0]),
+                          scaled(_mm256_sub_epi32(sums.hi[r], offset[r]), d.v[1], s, old.v[1])}});
+    }
+  }
+  template <int R, class B>
+  static OCTAVO_INLINE void add_group(const B& block, int g, const ActGroup& a, float* acc) {
+    const auto& codes = static_cast<const typename B::Codes&>(block.group[g]);
+    const GroupScales w = scales_of(block, g);
+    Sums<R> sums;
+    __m256i offset[R];
+    dot32<0, kSteps / 2, R>(codes, a, sums);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) offset[r] = _mm256_slli_epi32(_mm256_set1_epi32(a.half[r]), 5);
+    add_half<R>(sums, w.first, a, offset, acc);
+    dot32<kSteps / 2, kSteps, R>(codes, a, sums);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) offset[r] = _mm256_slli_epi32(_mm256_set1_epi32(a.isum[r] - a.half[r]), 5);
+    add_half<R>(sums, w.second, a, offset, acc);
+  }
+};
+
+template <>
+struct Family<Symmetric<128>> {  // bytes, as two planes
+  template <int R, class B>
+  static OCTAVO_INLINE void add_group(const B& block, int g, const ActGroup& a, float* acc) {
+    const __m256i sixteens = _mm256_set1_epi16(16), ones = _mm256_set1_epi16(1);
+    const GroupScales w = scales_of(block, g);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+      Sums<R> sums;
+      dot16<0, kSteps, R>(block.group[g].half[half], a, sums);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; r++) {
+        const __m256i offset = _mm256_slli_epi32(_mm256_set1_epi32(a.isum[r]), 7);
+        const __m256i dot = _mm256_add_epi32(_mm256_madd_epi16(sums.lo[r], ones), _mm256_madd_epi16(sums.hi[r], sixteens));
+        float* p = acc + kChannels * r + 8 * half;
+        _mm256_storeu_ps(p, scaled(_mm256_sub_epi32(dot, offset), w.first.v[half], _mm256_broadcast_ss(a.s + r),
+                                   _mm256_loadu_ps(p)));
+      }
+    }
+  }
+};
+
+// ---- loops
+
+constexpr int kRowBlock = 128;   // rows whose activations stay in L2 while the columns pass
+constexpr int kUnpackRows = 8;   // rows from which taking a column apart once pays
+constexpr int kUnpackedBytes = 16 << 10;
+
+// Adds `blocks` blocks of a column to R rows. With next_bytes > 0, asks for that many bytes at `next` per group.
+template <int R, int next_bytes, class B>
+__attribute__((noinline)) void add_blocks(const B* w, const ActGroup* a, int blocks, float* acc, const uint8_t* next) {
+  for (int b = 0; b < blocks; b++, w++) {
+    for (int g = 0; g < B::kGroups; g++, a++) {
+      for (int i = 0; i < next_bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(next + i), _MM_HINT_T1);
+      next += next_bytes;
+      Family<typename B::Scales>::template add_group<R>(*w, g, *a, acc);
+    }
+  }
+}
+
+template <class B>
+void add_panel(int rows, const B* w, const ActGroup* a, int blocks, float* acc) {
+  switch (rows) {
+    case 1: return add_blocks<1, 0>(w, a, blocks, acc, nullptr);
+    case 2: return add_blocks<2, 0>(w, a, blocks, acc, nullptr);
+    case 3: return add_blocks<3, 0>(w, a, blocks, acc, nullptr);
+    default: return add_blocks<4, 0>(w, a, blocks, acc, nullptr);
+  }
+}
+
+inline int smaller(int a, int b) { return a < b ? a : b; }
+
+// Panels of consecutive rows: `first` is the first one, `stride` groups lie between two.
+struct Panels {
+  const ActGroup* first;
+  size_t stride;
+  int rows;
+  const ActGroup* at(int row, int group) const { return first + row / kPanelRows * stride + group; }
+};
+
+template <class B>
+void sum_streaming(const B* column, int blocks, const Panels& x, float* acc) {
+  for (int row = 0; row < x.rows; row += kPanelRows) {
+    add_panel(smaller(kPanelRows, x.rows - row), column, x.at(row, 0), blocks, acc + row * kChannels);
+  }
+}
+
+template <class B>
+void sum_unpacked(const B* column, int blocks, const Panels& x, float* acc) {
+  constexpr int stretch = kUnpackedBytes / (sizeof(Unpacked<B>) * B::kGroups);
+  Unpacked<B> unpacked[stretch * B::kGroups];
+  for (int b = 0; b < blocks; b += stretch) {
+    const int count = smaller(stretch, blocks - b), groups = count * B::kGroups, g = b * B::kGroups;
+    unpack_blocks(column + b, count, unpacked);
+    const auto* next = reinterpret_cast<const uint8_t*>(column + blocks + b);
+    add_blocks<kPanelRows, sizeof(B) / B::kGroups>(unpacked, x.at(0, g), groups, acc, next);
+    for (int row = kPanelRows; row < x.rows; row += kPanelRows) {
+      add_panel(smaller(kPanelRows, x.rows - row), unpacked, x.at(row, g), groups, acc + row * kChannels);
+    }
+  }
+}
+
+// Sums of x.rows <= kRowBlock rows for one tile column.
+template <class B>
+void sum_column(const B* column, int blocks, const Panels& x, float* acc) {
+  __builtin_memset(acc, 0, sizeof(float) * kChannels * x.rows);
+  if (x.rows < kUnpackRows) return sum_streaming(column, blocks, x, acc);
+  sum_unpacked(column, blocks, x, acc);
+}
+
+}  // namespace
+}  // namespace octavo
