@@ -53,7 +53,10 @@ def test_tile_ranges_write_their_outputs_only(case, isa, rows):
 def test_bias_then_addition_each_rounded_once(case, isa, rows):
     weight, x, products = case
     rng = np.random.default_rng(4)
-    bias, before = rng.standard_normal(OUTPUTS).astype(np.float32), rng.standard_normal((rows, OUTPUTS)).astype(np.float32)
+    bias, before = (
+        rng.standard_normal(OUTPUTS).astype(np.float32),
+        rng.standard_normal((rows, OUTPUTS)).astype(np.float32),
+    )
     assert same_bits(run(weight, x[:rows], isa, bias=bias), products[:rows] + bias)
     for given, expected in ((None, products[:rows] + before), (bias, (products[:rows] + bias) + before)):
         y = before.copy()

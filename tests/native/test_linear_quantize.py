@@ -24,7 +24,9 @@ def documented(x):
 
 
 def assert_documented(x, isa):
-    for name, got, expected in zip(("q", "s", "sm", "isum", "half"), linear.quantize(x, isa=isa), documented(x), strict=True):
+    for name, got, expected in zip(
+        ("q", "s", "sm", "isum", "half"), linear.quantize(x, isa=isa), documented(x), strict=True
+    ):
         np.testing.assert_array_equal(got, expected, err_msg=name)
 
 
@@ -71,5 +73,5 @@ def test_a_number_that_is_none_marks_its_group_only(isa, poison):
 def test_refusals_name_what_is_wrong():
     with pytest.raises(ValueError, match="multiple of 32"):
         linear.quantize(np.zeros((1, 33), np.float32), isa="portable")
-    with pytest.raises(ValueError, match="not \"sse\""):
+    with pytest.raises(ValueError, match='not "sse"'):
         linear.quantize(np.zeros((1, 32), np.float32), isa="sse")
