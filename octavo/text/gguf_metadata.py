@@ -1,0 +1,87 @@
+"""Typed reading of the `tokenizer.ggml.*` keys of a GGUF file: every fault names the key."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from octavo.errors import ModelFileError
+from octavo.text.parts import TokenKind
+
+PREFIX = "tokenizer.ggml."
+
+
+class TokenizerMetadata:
+    """The `tokenizer.ggml.*` keys of one file. Keys are given without that prefix."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        self._metadata = metadata
+        self.tokens = self._strings("tokens")
+        if not self.tokens:
+            raise ModelFileError(f"{PREFIX}tokens is empty: the file has no vocabulary")
+
+    def text(self, key: str, default: str) -> str:
+        """A string, or `default` where the key is absent."""
+        value = self._metadata.get(PREFIX + key, default)
+        if not isinstance(value, str):
+            raise _wrong(key, value, "a string")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A boolean, or `default` where the key is absent."""
+        value = self._metadata.get(PREFIX + key, default)
+        if not isinstance(value, bool | np.bool_):
+            raise _wrong(key, value, "a boolean")
+        return bool(value)
+
+    def token_id(self, name: str, default: int | None = None) -> int | None:
+        """The id under `{name}_token_id`, checked against the vocabulary; None where the file names none."""
+        key = f"{name}_token_id"
+        value = self._metadata.get(PREFIX + key)
+        if value is None:
+            return default if default is not None and default < len(self.tokens) else None
+        if not isinstance(value, int | np.integer) or not 0 <= value < len(self.tokens):
+            raise _wrong(key, value, f"an id from 0 to {len(self.tokens) - 1}")
+        return int(value)
+
+    def merges(self) -> list[str]:
+        """The merge rules, best first."""
+        return self._strings("merges")
+
+    def kinds(self) -> bytes:
+        """One TokenKind per id; all NORMAL where the file does not say."""
+        default = [TokenKind.NORMAL] * len(self.tokens)
+        kinds = self._numbers("token_type", default, np.int64)
+        if kinds.min() < TokenKind.NORMAL or kinds.max() > TokenKind.BYTE:
+            raise ModelFileError(f"{PREFIX}token_type holds values outside 1..6")
+        return kinds.astype(np.uint8).tobytes()
+
+    def scores(self) -> bytes:
+        """One little-endian float32 per id; zeros where the file does not say."""
+        scores = self._numbers("scores", [0.0] * len(self.tokens), np.dtype("<f4"))
+        if not np.isfinite(scores).all():
+            raise ModelFileError(f"{PREFIX}scores holds a value that is not a finite number")
+        return scores.tobytes()
+
+    def _strings(self, key: str) -> list[str]:
+        value = self._metadata.get(PREFIX + key)
+        if value is None:
+            raise ModelFileError(f"{PREFIX}{key} is missing: the file has no usable tokenizer")
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise _wrong(key, value, "a list of strings")
+        return value
+
+    def _numbers(self, key: str, default: Sequence[float], dtype: Any) -> np.ndarray[Any, Any]:
+        value = self._metadata.get(PREFIX + key, default)
+        try:
+            numbers = np.asarray(value, dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise _wrong(key, value, "a list of numbers") from error
+        if numbers.shape != (len(self.tokens),):
+            raise ModelFileError(f"{PREFIX}{key} has shape {numbers.shape}, but there are {len(self.tokens)} tokens")
+        return numbers
+
+
+def _wrong(key: str, value: object, wanted: str) -> ModelFileError:
+    shown = repr(value) if isinstance(value, str | int | float) else type(value).__name__
+    return ModelFileError(f"{PREFIX}{key} is {shown[:80]}, but must be {wanted}")
