@@ -1,0 +1,94 @@
+"""Runs programs in NumPy."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import numpy as np
+
+from octavo.execution.protocols import Float32, Int32, StepBatch
+from octavo.execution.quant import TensorType
+from octavo.execution.reference.ops import OPS, DenseWeight, Machine
+from octavo.execution.reference.paged_kv import PagedKV
+from octavo.execution.weights import LoadedWeight
+from octavo.kv.spec import KVLayout
+from octavo.model.dataflow import row_ops
+from octavo.model.program import Op, Program
+
+_FLOAT_FORMATS = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
+
+
+class Arithmetic(StrEnum):
+    """What the reference imitates."""
+
+    FLOAT32 = "float32"
+    """Exact weights, float32 activations: the values a model defines."""
+    QUANTISED = "quantised"
+    """Activations rounded to 8 bits before every weight of an integer format, as the native kernels do."""
+
+
+class ReferenceExecutor:
+    """A `ProgramExecutor` for checking others: an oracle of values, not of bits.
+
+    Weights are held dequantised (4 bytes each); K and V are held in the layout's number format in either arithmetic, so
+    an exact run wants a layout of FP32.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, LoadedWeight],
+        layout: KVLayout,
+        *,
+        arithmetic: Arithmetic = Arithmetic.FLOAT32,
+        max_rows: int = 256,
+    ) -> None:
+        self.layout = layout
+        self.max_rows = max_rows
+        self._program = program
+        self._row_ops = row_ops(program)
+        self._kv: PagedKV | None = PagedKV(layout)
+        self._weights = {name: _dense(weights[name], arithmetic) for name in program.weights}
+        self._machine: Machine | None = None
+
+    def run(self, batch: StepBatch) -> Float32:
+        """Runs the step; see `ProgramExecutor.run`."""
+        if self._kv is None:
+            raise ValueError("this executor is closed")
+        self._kv.copy_blocks(batch.block_copies)
+        self._machine = Machine(
+            weights=self._weights,
+            ropes=self._program.ropes,
+            layout=self.layout,
+            kv=self._kv,
+            batch=batch,
+            rows=self._checked_rows(batch.logit_rows),
+        )
+        return self._execute(self._machine, self._program.ops)
+
+    def logits(self, rows: Int32) -> Float32:
+        """Runs the row ops again for other rows of the last batch; see `ProgramExecutor.logits`."""
+        if self._machine is None:
+            raise ValueError("no batch was run whose rows could be asked for")
+        self._machine.rows = self._checked_rows(rows)
+        return self._execute(self._machine, self._row_ops)
+
+    def close(self) -> None:
+        """Drops weights and KV memory; idempotent."""
+        self._kv = None
+        self._weights = {}
+        self._machine = None
+
+    def _execute(self, machine: Machine, ops: Iterable[Op]) -> Float32:
+        for op in ops:
+            OPS[type(op)](machine, op)
+        return machine.buffers[self._program.outputs["logits"]]
+
+    def _checked_rows(self, rows: Int32) -> Int32:
+        if len(rows) > self.max_rows:
+            raise ValueError(f"{len(rows)} logit rows in one call, at most {self.max_rows} fit")
+        return rows
+
+
+def _dense(weight: LoadedWeight, arithmetic: Arithmetic) -> DenseWeight:
+    rounds = arithmetic is Arithmetic.QUANTISED and weight.type not in _FLOAT_FORMATS
+    return DenseWeight(np.ascontiguousarray(weight.float32()), rounds)

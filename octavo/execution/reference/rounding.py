@@ -1,0 +1,20 @@
+"""The rounding of activations before a linear of an integer weight format, as csrc/linear/linear.h defines it."""
+
+import numpy as np
+
+from octavo.execution.protocols import Float32
+
+_GROUP = 32
+_TOP = np.float32(127)
+
+
+def round_activations(x: Float32) -> Float32:
+    """Values that remain of x `[rows, k]` after 8-bit quantisation per row and 32 inputs.
+
+    Per group: scale s = max|x| / 127, codes q = round_to_even(x * (127 / max|x|)) in [-127, 127], values s * q.
+    """
+    groups = x.reshape(len(x), x.shape[1] // _GROUP, _GROUP)
+    top = np.abs(groups).max(axis=-1, keepdims=True)
+    inverse = np.divide(_TOP, top, out=np.zeros_like(top), where=top > 0)
+    rounded: Float32 = np.rint(groups * inverse) * (top / _TOP)
+    return rounded.reshape(x.shape)

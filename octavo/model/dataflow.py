@@ -1,0 +1,65 @@
+"""Which buffers and weights an op touches: for passes, listings and readers that run part of a program."""
+
+from octavo.model.program import (
+    Add,
+    Attention,
+    CacheWrite,
+    Embed,
+    GatedActivation,
+    Linear,
+    Logits,
+    Op,
+    Program,
+    RmsNorm,
+    Rope,
+    SelectRows,
+)
+
+_READS: dict[type[Op], tuple[str, ...]] = {
+    Embed: (),
+    Linear: ("x",),
+    RmsNorm: ("x",),
+    Rope: ("x",),
+    CacheWrite: ("k", "v"),
+    Attention: ("q",),
+    GatedActivation: ("gate", "up"),
+    Add: ("x", "y"),
+    SelectRows: ("x",),
+    Logits: ("x",),
+}
+"""Fields of each op that name the buffers it reads."""
+
+_IN_PLACE = (Rope,)
+"""Ops that write the buffer they read."""
+
+_WEIGHTS: dict[type[Op], tuple[str, ...]] = {
+    Embed: ("weight",),
+    Linear: ("weight", "bias"),
+    RmsNorm: ("weight",),
+    Logits: ("weight",),
+}
+"""Fields of each op that name weights, where it has any."""
+
+
+def reads(op: Op) -> tuple[str, ...]:
+    """Buffers whose contents the op uses, in the order of its fields."""
+    return tuple(vars(op)[field] for field in _READS[type(op)])
+
+
+def writes(op: Op) -> str | None:
+    """The buffer the op writes; None for ops that write cache only."""
+    if isinstance(op, _IN_PLACE):
+        return op.x
+    written: str | None = vars(op).get("out")
+    return written
+
+
+def weights_of(op: Op) -> tuple[str, ...]:
+    """Names of the weights the op uses."""
+    names = (vars(op)[field] for field in _WEIGHTS.get(type(op), ()))
+    return tuple(name for name in names if name is not None)
+
+
+def row_ops(program: Program) -> tuple[Op, ...]:
+    """The ops that work on the wanted rows only: they may run again for other rows of the same step."""
+    return tuple(op for op in program.ops if (out := writes(op)) is not None and program.buffers[out].dim == "rows")
