@@ -4,4 +4,5 @@ NB_MODULE(_native, m) {
   m.doc() = "Octavo's native core: the thread pool, the program executor and its kernels.";
   octavo::bind_base(m);
   octavo::bind_linear(m);
+  octavo::bind_sampling(m);
 }

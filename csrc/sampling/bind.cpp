@@ -1,0 +1,155 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+
+#include "bindings.h"
+#include "sampling/noise.h"
+#include "sampling/sampler.h"
+
+namespace nb = nanobind;
+
+namespace octavo {
+namespace {
+
+using LogitsArray = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
+using IdsArray = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using LogitRowArray = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using OutArray = nb::ndarray<nb::numpy, T, nb::c_contig>;
+
+template <class T>
+OutArray<T> to_array(std::vector<T> values, std::initializer_list<size_t> shape) {
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return OutArray<T>(kept->data(), shape, owner);
+}
+
+const SamplingKernels& kernels_named(const std::string& isa) {
+  if (isa == "portable") return sampling_kernels_portable();
+  if (isa != "avx2") throw std::invalid_argument("isa='" + isa + "' is unknown; use 'avx2' or 'portable'");
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return *sampling_kernels_avx2();
+#endif
+  throw std::invalid_argument("isa='avx2': this processor has no AVX2 and FMA; use 'portable'");
+}
+
+LogitRows rows_of(const Sampler& sampler, const LogitsArray& logits, size_t num_ids) {
+  if (static_cast<int>(logits.shape(1)) != sampler.vocab_size())
+    throw std::invalid_argument("logits have " + std::to_string(logits.shape(1)) + " columns, the sampler was built for vocab_size=" +
+                                std::to_string(sampler.vocab_size()));
+  if (logits.shape(0) != num_ids)
+    throw std::invalid_argument("logits have " + std::to_string(logits.shape(0)) + " rows for " + std::to_string(num_ids) + " ids");
+  if (logits.stride(1) != 1) throw std::invalid_argument("each row of logits must be contiguous");
+  return {logits.data(), logits.stride(0), static_cast<int>(logits.shape(0))};
+}
+
+// (token ids [rows, width], logprobs [rows, width], counts [rows], ranks [rows])
+nb::tuple to_tuple(LogprobColumns columns) {
+  const size_t rows = columns.counts.size(), width = static_cast<size_t>(columns.width);
+  return nb::make_tuple(to_array(std::move(columns.token_ids), {rows, width}), to_array(std::move(columns.logprobs), {rows, width}),
+                        to_array(std::move(columns.counts), {rows}), to_array(std::move(columns.ranks), {rows}));
+}
+
+nb::tuple sample(Sampler& sampler, const LogitsArray& logits, const IdsArray& slots) {
+  const LogitRows rows = rows_of(sampler, logits, slots.shape(0));
+  std::vector<int> tokens(rows.rows), status_codes(rows.rows);
+  std::vector<RowStatus> statuses(rows.rows);
+  LogprobColumns logprobs;
+  {
+    nb::gil_scoped_release release;
+    sampler.sample(rows, slots.data(), tokens.data(), statuses.data(), &logprobs);
+  }
+  for (int r = 0; r < rows.rows; r++) status_codes[r] = static_cast<int>(statuses[r]);
+  const size_t count = tokens.size();
+  return nb::make_tuple(to_array(std::move(tokens), {count}), to_array(std::move(status_codes), {count}), to_tuple(std::move(logprobs)));
+}
+
+nb::tuple score(Sampler& sampler, const LogitsArray& logits, const IdsArray& targets, int num_logprobs) {
+  const LogitRows rows = rows_of(sampler, logits, targets.shape(0));
+  LogprobColumns logprobs;
+  {
+    nb::gil_scoped_release release;
+    sampler.score(rows, targets.data(), num_logprobs, &logprobs);
+  }
+  return to_tuple(std::move(logprobs));
+}
+
+void require_row(const Sampler& sampler, const LogitRowArray& logits) {
+  if (static_cast<int>(logits.shape(0)) != sampler.vocab_size())
+    throw std::invalid_argument("a row of " + std::to_string(logits.shape(0)) + " logits; the sampler was built for vocab_size=" +
+                                std::to_string(sampler.vocab_size()));
+}
+
+OutArray<float> adjust(Sampler& sampler, const LogitRowArray& logits, int slot) {
+  require_row(sampler, logits);
+  std::vector<float> out(sampler.valid_vocab_size());
+  sampler.adjust(logits.data(), slot, out.data());
+  const size_t count = out.size();
+  return to_array(std::move(out), {count});
+}
+
+std::vector<int> candidates(Sampler& sampler, const LogitRowArray& logits, int slot) {
+  require_row(sampler, logits);
+  return sampler.candidates(logits.data(), slot);
+}
+
+std::vector<uint32_t> philox(std::vector<uint32_t> counter, uint32_t key0, uint32_t key1) {
+  if (counter.size() != 4) throw std::invalid_argument("a Philox4x32 counter has four words");
+  philox4x32(counter.data(), key0, key1);
+  return counter;
+}
+
+OutArray<uint32_t> noise_words(uint64_t seed, uint32_t position, int num_tokens, const std::string& isa) {
+  const SamplingKernels& kernels = kernels_named(isa);
+  const int blocks = (num_tokens + kTokenBlock - 1) / kTokenBlock;
+  std::vector<uint32_t> words(static_cast<size_t>(blocks) * kTokenBlock);
+  for (int b = 0; b < blocks; b++) kernels.draw({seed, position}, b, 0, &words[static_cast<size_t>(b) * kTokenBlock]);
+  words.resize(num_tokens);
+  return to_array(std::move(words), {static_cast<size_t>(num_tokens)});
+}
+
+}  // namespace
+
+void bind_sampling(nb::module_& m) {
+  nb::class_<SlotParams>(m, "SlotParams", "Sampling parameters of one request, as the native sampler takes them.")
+      .def(nb::init<>())
+      .def_rw("greedy", &SlotParams::greedy)
+      .def_rw("temperature", &SlotParams::temperature)
+      .def_rw("top_k", &SlotParams::top_k)
+      .def_rw("top_p", &SlotParams::top_p)
+      .def_rw("min_p", &SlotParams::min_p)
+      .def_rw("repetition_penalty", &SlotParams::repetition_penalty)
+      .def_rw("presence_penalty", &SlotParams::presence_penalty)
+      .def_rw("frequency_penalty", &SlotParams::frequency_penalty)
+      .def_rw("seed", &SlotParams::seed)
+      .def_rw("min_tokens", &SlotParams::min_tokens)
+      .def_rw("num_logprobs", &SlotParams::num_logprobs)
+      .def_rw("logit_bias", &SlotParams::logit_bias)
+      .def_rw("allowed_token_ids", &SlotParams::allowed_token_ids)
+      .def_rw("bad_words", &SlotParams::bad_words)
+      .def_rw("stop_token_ids", &SlotParams::stop_token_ids);
+
+  nb::class_<Sampler>(m, "Sampler", "The native sampler; octavo.decoding.sampler wraps it.")
+      .def(
+          "__init__",
+          [](Sampler* self, ThreadPool& pool, int vocab_size, int valid_vocab_size, const std::string& isa) {
+            new (self) Sampler(pool, vocab_size, valid_vocab_size, kernels_named(isa));
+          },
+          nb::arg("pool"), nb::arg("vocab_size"), nb::arg("valid_vocab_size"), nb::arg("isa"), nb::keep_alive<1, 2>())
+      .def("add", &Sampler::add, nb::arg("slot"), nb::arg("params"), nb::arg("prompt_token_ids"), nb::arg("output_token_ids"))
+      .def("remove", &Sampler::remove, nb::arg("slot"))
+      .def("sample", &sample, nb::arg("logits"), nb::arg("slots"))
+      .def("score", &score, nb::arg("logits"), nb::arg("targets"), nb::arg("num_logprobs"))
+      .def("adjust", &adjust, nb::arg("logits"), nb::arg("slot"))
+      .def("candidates", &candidates, nb::arg("logits"), nb::arg("slot"));
+
+  m.def("philox4x32", &philox, nb::arg("counter"), nb::arg("key0"), nb::arg("key1"), "Philox4x32-10 of one counter.");
+  m.def("noise_words", &noise_words, nb::arg("seed"), nb::arg("position"), nb::arg("num_tokens"), nb::arg("isa"),
+        "Noise words of token ids [0, num_tokens) at one output position.");
+}
+
+}  // namespace octavo

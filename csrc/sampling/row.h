@@ -1,0 +1,50 @@
+// One row of logits as a table of blocks, with edits that copy only the blocks they touch.
+#pragma once
+#include <vector>
+
+#include "sampling/kernels.h"
+
+namespace octavo {
+
+class Row {
+ public:
+  // For rows of up to `capacity` logits.
+  explicit Row(int capacity);
+
+  // Views `size` raw logits (the last block is copied if it is not full) and scans them. False: there is a NaN.
+  bool view(const SamplingKernels& kernels, const float* raw, int size);
+  // Takes over the first `size` logits of another row: its blocks, shared until edited.
+  void copy_prefix(const SamplingKernels& kernels, const Row& other, int size);
+
+  int capacity_blocks() const { return static_cast<int>(blocks_.size()); }
+  int size() const { return size_; }
+  int num_blocks() const { return num_blocks_; }
+  const float* const* blocks() const { return blocks_.data(); }
+  const float* maxima() const { return maxima_.data(); }
+  float operator[](int id) const { return blocks_[id / kTokenBlock][id % kTokenBlock]; }
+
+  // Edits; the maxima are right again after `refresh`.
+  void set(int id, float logit);
+  // Masks all tokens but these.
+  void keep_only(const std::vector<int>& ids);
+  void refresh(const SamplingKernels& kernels);
+
+  // Largest logit; -inf if every token is masked.
+  float max() const;
+  // Lowest id whose logit is max().
+  int argmax() const;
+  // If max() is +inf, the +inf tokens become 0 and all others -inf: equal chances, and no inf - inf anywhere.
+  void flatten_infinite(const SamplingKernels& kernels);
+
+ private:
+  float* own(int block);
+
+  int size_ = 0, num_blocks_ = 0;
+  std::vector<const float*> blocks_;
+  std::vector<float> maxima_;
+  std::vector<float> owned_;       // block b's private copy stands at kTokenBlock * b
+  std::vector<int> edited_blocks_;  // since the last refresh, each once
+  std::vector<char> is_edited_;     // [block]
+};
+
+}  // namespace octavo

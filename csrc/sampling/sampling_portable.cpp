@@ -1,0 +1,93 @@
+// The passes in plain C++: the readable twin of sampling_avx2.cpp.
+#include <limits>
+
+#include "sampling/fixed_mass.h"
+#include "sampling/kernels.h"
+#include "sampling/noise.h"
+
+namespace octavo {
+namespace {
+
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+
+bool scan(const float* const* blocks, int num_blocks, float* maxima) {
+  bool nan = false;
+  for (int b = 0; b < num_blocks; b++) {
+    float largest = kNegInf;
+    for (int j = 0; j < kTokenBlock; j++) {
+      const float x = blocks[b][j];
+      nan |= x != x;
+      largest = x > largest ? x : largest;
+    }
+    maxima[b] = largest + 0.0f;  // -0 becomes +0: which zero of a tie wins must not show
+  }
+  return nan;
+}
+
+uint64_t weigh(const float* const* blocks, const float* maxima, int num_blocks, Softmax softmax, float floor,
+               float* weights) {
+  uint64_t mass = 0;
+  for (int b = 0; b < num_blocks; b++) {
+    if (!(maxima[b] >= floor) || maxima[b] == kNegInf) continue;
+    for (int j = 0; j < kTokenBlock; j++) {
+      const float weight = exp_f32(softmax.z(blocks[b][j]));
+      mass += fixed_mass(weight);
+      if (weights) weights[kTokenBlock * b + j] = weight;
+    }
+  }
+  return mass;
+}
+
+Tally tally(const float* const* blocks, const float* maxima, const float* weights, int num_blocks, float above) {
+  Tally total{0, 0};
+  for (int b = 0; b < num_blocks; b++) {
+    if (!(maxima[b] > above)) continue;
+    for (int j = 0; j < kTokenBlock; j++) {
+      if (!(blocks[b][j] > above)) continue;
+      total.count++;
+      if (weights) total.mass += fixed_mass(weights[kTokenBlock * b + j]);
+    }
+  }
+  return total;
+}
+
+int collect(const float* const* blocks, const float* maxima, int num_blocks, float above, float up_to, int* ids) {
+  int count = 0;
+  for (int b = 0; b < num_blocks; b++) {
+    if (!(maxima[b] > above)) continue;
+    for (int j = 0; j < kTokenBlock; j++) {
+      const float x = blocks[b][j];
+      if (x > above && x <= up_to) ids[count++] = kTokenBlock * b + j;
+    }
+  }
+  return count;
+}
+
+uint64_t draw(NoiseKey key, int block, uint32_t last, uint32_t* words) {
+  uint64_t below = 0;
+  for (int first = 0; first < kTokenBlock; first += 32) {
+    for (int lane = 0; lane < 8; lane++) {
+      uint32_t counter[4] = {static_cast<uint32_t>(8 * ((kTokenBlock * block + first) / 32) + lane), key.position, 0, 0};
+      philox4x32(counter, static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32));
+      for (int word = 0; word < 4; word++) {
+        const int j = first + 8 * word + lane;
+        words[j] = counter[word];
+        below |= static_cast<uint64_t>(counter[word] <= last) << j;
+      }
+    }
+  }
+  return below;
+}
+
+void weigh_values(const float* x, int count, Softmax softmax, float* out) {
+  for (int i = 0; i < count; i++) out[i] = exp_f32(softmax.z(x[i]));
+}
+
+}  // namespace
+
+const SamplingKernels& sampling_kernels_portable() {
+  static const SamplingKernels table{scan, weigh, tally, collect, draw, weigh_values};
+  return table;
+}
+
+}  // namespace octavo
