@@ -1,6 +1,6 @@
 """The folder that holds fetched models.
 
-<root>/models/<entry>/      one fetched model and its `model.json`; appears by one rename, complete or not at all
+<root>/models/<entry>/      one fetched model and its `.octavo.json`; appears by one rename, complete or not at all
 <root>/staging/<entry>/     what a fetch has so far, by source; a later fetch goes on from here
 <root>/locks/<entry>.lock   held while an entry is fetched
 """
@@ -25,7 +25,7 @@ from octavo.errors import DownloadError
 from octavo.hub.files import Kind, ModelFiles
 from octavo.hub.progress import Progress
 
-_MANIFEST = "model.json"
+_MANIFEST = ".octavo.json"
 _HASH_CHUNK_BYTES = 1 << 20
 
 
@@ -44,7 +44,7 @@ class CachedFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """A complete model in the cache; stored beside it as `model.json`."""
+    """A complete model in the cache; stored beside it as `.octavo.json`."""
 
     source: str
     kind: Kind

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
 from octavo.errors import DownloadError, ModelNotFoundError
@@ -52,7 +52,7 @@ class HubClient(Protocol):
 def fetch_repo(client: HubClient, name: RepoName, staging: Path, progress: Progress) -> list[Path]:
     """Fetches the files of the model into `staging`, each checked by size and hash as it arrives."""
     commit, listed = client.listing(name.repo, name.revision)
-    wanted = choose_files(name, listed)
+    wanted = choose_files(name, [file for file in listed if _stays_inside(file.path)])
     _forget_other_commit(staging, commit)
     total = sum(file.size for file in wanted)
     require_space(staging, total - _already_here(staging, wanted), name.repo)
@@ -85,6 +85,11 @@ def choose_files(name: RepoName, listed: Sequence[RepoFile]) -> list[RepoFile]:
     raise ModelNotFoundError(
         f"{name.repo} holds no model that Octavo reads (no *.safetensors with config.json, no *.gguf)"
     )
+
+
+def _stays_inside(path: str) -> bool:
+    """No file of a repository may be written outside the staging folder."""
+    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
 
 
 def _belongs(path: str) -> bool:

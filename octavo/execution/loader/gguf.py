@@ -45,6 +45,8 @@ _MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
 _MAX_KEY_BYTES = 65535
 _MAX_NAME_BYTES = 1024
 _MAX_DIMS = 4
+_MAX_DIM = 1 << 48
+"""Far beyond any file; keeps products of four dimensions small numbers."""
 _DEFAULT_ALIGNMENT = 32
 _UNREAD_TYPES = {
     9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
@@ -200,7 +202,7 @@ def _read_tensor_info(cursor: Cursor, index: int) -> TensorInfo:
         problem = f"tensor {index} {name!r} has {num_dims} dimensions, not 1 to {_MAX_DIMS}"
         raise cursor.file.bad(start, f"{problem}. Fetch the file again")
     dims = [cursor.scalar(_U64, f"dimension {d} of {name}") for d in range(num_dims)]
-    if not all(0 < dim < 1 << 48 for dim in dims):
+    if not all(0 < dim < _MAX_DIM for dim in dims):
         raise cursor.file.bad(start, f"tensor {name!r} has the dimensions {dims}. Fetch the file again")
     tensor_type = _tensor_type(cursor, name)
     shape = tuple(reversed(dims))

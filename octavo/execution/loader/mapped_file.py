@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import mmap
+import stat
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import ModelFileError
+
+_MAX_PROBLEM = 600
 
 
 class MappedFile:
@@ -21,6 +24,8 @@ class MappedFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
+                raise ModelFileError("is a folder or device where a model file was expected", str(path))
             with path.open("rb") as file:
                 self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
@@ -33,14 +38,21 @@ class MappedFile:
 
     def bad(self, offset: int, problem: str) -> ModelFileError:
         """The error to raise for a fault at this byte."""
-        return ModelFileError(problem, str(self.path), offset)
+        return ModelFileError(_shortened(problem), str(self.path), offset)
+
+
+def _shortened(problem: str) -> str:
+    """Names in a hostile file may be megabytes long."""
+    return (
+        problem
+        if len(problem) <= _MAX_PROBLEM
+        else f"{problem[: _MAX_PROBLEM // 2]} ... {problem[-_MAX_PROBLEM // 2 :]}"
+    )
 
 
 def _reason(path: Path, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file; check the path"
-    if isinstance(error, IsADirectoryError):
-        return "is a folder where a model file was expected"
     if isinstance(error, ValueError):
         return "the file is empty; fetch it again"
     return f"cannot be read ({error.strerror if isinstance(error, OSError) else error}); check its permissions"

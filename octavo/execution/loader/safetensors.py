@@ -26,6 +26,8 @@ INDEX_NAME = "model.safetensors.index.json"
 _HEADER_LENGTH = struct.Struct("<Q")
 _MAX_HEADER_BYTES = 100_000_000
 """The limit of the format's reference implementation."""
+_MAX_DIMS = 8
+_MAX_FILE_BYTES = 1 << 48
 _TYPES = {"F32": TensorType.F32, "F16": TensorType.F16, "BF16": TensorType.BF16}
 _OTHER_DTYPES = frozenset(
     {"BOOL", "U8", "I8", "I16", "U16", "I32", "U32", "I64", "U64", "F64", "C64"}
@@ -98,7 +100,7 @@ def _tensor_info(file: MappedFile, name: str, entry: Any, data_start: int) -> Te
     shape = _naturals(file, name, "shape", entry.get("shape"))
     offsets = _naturals(file, name, "data_offsets", entry.get("data_offsets"))
     nbytes = prod(shape) * tensor_type.block_bytes
-    if len(shape) > 8 or len(offsets) != 2 or offsets[1] - offsets[0] != nbytes:
+    if len(offsets) != 2 or offsets[1] - offsets[0] != nbytes:
         raise file.bad(
             8,
             f"tensor {name!r} of shape {list(shape)} in {tensor_type.name} is {nbytes} bytes, its data_offsets are "
@@ -118,10 +120,10 @@ def _tensor_type(file: MappedFile, name: str, dtype: Any) -> TensorType:
 
 
 def _naturals(file: MappedFile, name: str, field: str, value: Any) -> tuple[int, ...]:
-    """A list of non-negative integers no larger than any file."""
-    ok = isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 48 for item in value)
-    if not ok:
-        raise file.bad(8, f"{field} of tensor {name!r} is {str(value)[:80]}. Fetch the file again")
+    """A short list of non-negative integers no larger than any file."""
+    is_short = isinstance(value, list) and len(value) <= _MAX_DIMS
+    if not is_short or not all(type(item) is int and 0 <= item < _MAX_FILE_BYTES for item in value):
+        raise file.bad(8, f"{field} of tensor {name!r} is no list of at most {_MAX_DIMS} sizes. Fetch the file again")
     return tuple(value)
 
 

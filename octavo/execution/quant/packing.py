@@ -66,3 +66,9 @@ def unpack_q3_scales(packed: Codes) -> NDArray[np.int8]:
     low = unpack(np.ascontiguousarray(packed[:, :8]), 4, 8)
     high = unpack(np.ascontiguousarray(packed[:, 8:]), 2, 4)
     return (low | (high << HIGH_NIBBLE)).astype(np.int8) - np.int8(32)
+
+
+def pack_q3_scales(scales: NDArray[np.int8]) -> Codes:
+    """The inverse of `unpack_q3_scales`."""
+    codes = (scales + np.int8(32)).astype(np.uint8)
+    return np.concatenate([pack(codes & LOW_NIBBLE, 4, 8), pack(codes >> HIGH_NIBBLE, 2, 4)], axis=1)

@@ -1,7 +1,7 @@
 """float32 -> stored bytes: plain round-to-nearest versions, for conversions at load and for test models.
 
-They choose each block's scale from its extremes, as ggml's reference does for the 32-blocks; ggml's search for better
-K-quant scales is left out, so Q4_K and Q6_K written here are valid and close, not ggml's bytes.
+Each block's (or group's) scale comes from its extremes, as in ggml's reference for the 32-blocks. ggml's search for
+better K-quant scales is left out, so K-quants written here are valid and close, not ggml's bytes.
 """
 
 from collections.abc import Callable
@@ -9,27 +9,32 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.execution.quant.layout import LAYOUTS
-from octavo.execution.quant.packing import HIGH_NIBBLE, LOW_NIBBLE, pack, pack_bit_per_weight, pack_scales_and_mins
+from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS
+from octavo.execution.quant.packing import (
+    HIGH_NIBBLE,
+    LOW_NIBBLE,
+    pack,
+    pack_bit_per_weight,
+    pack_q3_scales,
+    pack_scales_and_mins,
+)
 from octavo.execution.quant.types import TensorType
 
 Blocks = NDArray[np.void]
 Floats = NDArray[np.float32]
+Codes = NDArray[np.uint8]
 
 
 def quantize(tensor_type: TensorType, values: NDArray[np.float32]) -> NDArray[np.uint8]:
     """The bytes of `values` in `tensor_type`, flat. Values must be finite and fit the format's float16 scales.
 
-    Raises ValueError for a format that is only read (Q5_1, Q2_K, Q3_K, Q5_K, IQ4_NL) or rows that are not whole blocks.
+    Raises ValueError for rows that are not whole blocks.
     """
     tensor_type.num_bytes(values.shape)
     values = np.ascontiguousarray(values, dtype=np.float32)
     if tensor_type in _FLOATS:
         floats: NDArray[np.generic] = _FLOATS[tensor_type](values)
         return np.frombuffer(floats.tobytes(), dtype=np.uint8)
-    if tensor_type not in _BLOCK_ENCODERS:
-        known = ", ".join(t.name for t in (*_FLOATS, *_BLOCK_ENCODERS))
-        raise ValueError(f"cannot write {tensor_type.name}; written formats: {known}")
     x = values.reshape(-1, tensor_type.block_size)
     blocks = np.zeros(len(x), dtype=LAYOUTS[tensor_type])
     _BLOCK_ENCODERS[tensor_type](x, blocks)
@@ -50,12 +55,15 @@ def _reciprocal(scale: Floats) -> Floats:
 
 def _signed_extreme(x: Floats) -> Floats:
     """`[..., n]` -> `[..., 1]`: the value of largest magnitude, with its sign."""
-    return np.take_along_axis(x, np.abs(x).argmax(axis=-1, keepdims=True), axis=-1)
+    extreme: Floats = np.take_along_axis(x, np.abs(x).argmax(axis=-1, keepdims=True), axis=-1)
+    return extreme
 
 
-def _codes(x: Floats, scale: Floats, offset: int, top: int) -> NDArray[np.uint8]:
+def _codes(x: Floats, scale: Floats, offset: int, top: int) -> Codes:
     """Codes `x / scale + offset` rounded half up and clipped to 0..top."""
-    return np.clip(np.floor(x * _reciprocal(scale) + np.float32(offset + 0.5)), 0, top).astype(np.uint8)
+    rounded = np.floor(x * _reciprocal(scale) + np.float32(offset + 0.5))
+    codes: Codes = np.clip(rounded, 0, top).astype(np.uint8)
+    return codes
 
 
 def _q4_0(x: Floats, out: Blocks) -> None:
@@ -64,19 +72,31 @@ def _q4_0(x: Floats, out: Blocks) -> None:
     out["qs"] = pack(_codes(x, d, 8, 15), 4, 16)
 
 
-def _q4_1(x: Floats, out: Blocks) -> None:
+def _with_minimum(x: Floats, out: Blocks, top: int) -> Codes:
+    """Codes 0..top between the block's minimum and maximum."""
     low = x.min(axis=1, keepdims=True)
-    d = (x.max(axis=1, keepdims=True) - low) / np.float32(15)
+    d = (x.max(axis=1, keepdims=True) - low) / np.float32(top)
     out["d"], out["m"] = d[:, 0], low[:, 0]
-    out["qs"] = pack(_codes(x - low, d, 0, 15), 4, 16)
+    return _codes(x - low, d, 0, top)
+
+
+def _q4_1(x: Floats, out: Blocks) -> None:
+    out["qs"] = pack(_with_minimum(x, out, 15), 4, 16)
+
+
+def _pack_five_bits(q: Codes, out: Blocks) -> None:
+    out["qh"] = pack_bit_per_weight(q >> HIGH_NIBBLE)
+    out["qs"] = pack(q & LOW_NIBBLE, 4, 16)
 
 
 def _q5_0(x: Floats, out: Blocks) -> None:
     d = _signed_extreme(x) / np.float32(-16)
-    q = _codes(x, d, 16, 31)
     out["d"] = d[:, 0]
-    out["qh"] = pack_bit_per_weight(q >> HIGH_NIBBLE)
-    out["qs"] = pack(q & LOW_NIBBLE, 4, 16)
+    _pack_five_bits(_codes(x, d, 16, 31), out)
+
+
+def _q5_1(x: Floats, out: Blocks) -> None:
+    _pack_five_bits(_with_minimum(x, out, 31), out)
 
 
 def _q8_0(x: Floats, out: Blocks) -> None:
@@ -86,31 +106,73 @@ def _q8_0(x: Floats, out: Blocks) -> None:
     out["qs"] = np.copysign(np.floor(np.abs(scaled) + np.float32(0.5)), scaled).astype(np.int8)
 
 
-def _six_bit(values: Floats) -> tuple[Floats, NDArray[np.uint8]]:
-    """`[n, 8]` non-negative -> the float16 step `[n, 1]` (as float32) and its multiples 0..63."""
-    step = (values.max(axis=1, keepdims=True) / np.float32(63)).astype(np.float16).astype(np.float32)
-    return step, _codes(values, step, 0, 63)
+def _iq4_nl(x: Floats, out: Blocks) -> None:
+    d = _signed_extreme(x) / np.float32(IQ4_NL_VALUES[0])
+    boundaries = (IQ4_NL_VALUES[1:].astype(np.float32) + IQ4_NL_VALUES[:-1]) / 2
+    out["d"] = d[:, 0]
+    out["qs"] = pack(np.searchsorted(boundaries, x * _reciprocal(d)).astype(np.uint8), 4, 16)
+
+
+def _multiples(values: Floats, top: int) -> tuple[Floats, Codes]:
+    """`[n, groups]` non-negative -> a float16 step `[n, 1]` (as float32) and each value as its multiple 0..top."""
+    step = _float16(values.max(axis=1, keepdims=True) / np.float32(top))
+    return step, _codes(values, step, 0, top)
+
+
+def _float16(values: Floats) -> Floats:
+    return values.astype(np.float16).astype(np.float32)
+
+
+def _grouped_with_minimum(x: Floats, out: Blocks, groups: int, top: int, scale_top: int) -> tuple[Codes, Codes, Codes]:
+    """Codes `[n, 256]` 0..top, scales and offsets `[n, groups]` 0..scale_top, and the block's two float16 steps."""
+    grouped = x.reshape(len(x), groups, -1)
+    low = np.maximum(-grouped.min(axis=2), np.float32(0))
+    d, scales = _multiples(np.maximum(grouped.max(axis=2) + low, 0) / np.float32(top), scale_top)
+    dmin, mins = _multiples(low, scale_top)
+    codes = _codes(grouped + (dmin * mins)[..., None], (d * scales)[..., None], 0, top)
+    out["d"], out["dmin"] = d[:, 0], dmin[:, 0]
+    return codes.reshape(len(x), 256), scales, mins
+
+
+def _q2_k(x: Floats, out: Blocks) -> None:
+    codes, scales, mins = _grouped_with_minimum(x, out, 16, 3, 15)
+    out["scales"] = scales | (mins << HIGH_NIBBLE)
+    out["qs"] = pack(codes, 2, 32)
 
 
 def _q4_k(x: Floats, out: Blocks) -> None:
-    groups = x.reshape(-1, 8, 32)
-    low = np.maximum(-groups.min(axis=2), 0)
-    d, scales = _six_bit((groups.max(axis=2) + low) / np.float32(15))
-    dmin, mins = _six_bit(low)
-    shifted = groups + (dmin * mins)[..., None]
-    codes = _codes(shifted, (d * scales)[..., None], 0, 15)
-    out["d"], out["dmin"] = d[:, 0], dmin[:, 0]
+    codes, scales, mins = _grouped_with_minimum(x, out, 8, 15, 63)
     out["scales"] = pack_scales_and_mins(scales, mins)
-    out["qs"] = pack(codes.reshape(-1, 256), 4, 32)
+    out["qs"] = pack(codes, 4, 32)
+
+
+def _q5_k(x: Floats, out: Blocks) -> None:
+    codes, scales, mins = _grouped_with_minimum(x, out, 8, 31, 63)
+    out["scales"] = pack_scales_and_mins(scales, mins)
+    out["qs"] = pack(codes & LOW_NIBBLE, 4, 32)
+    out["qh"] = pack(codes >> HIGH_NIBBLE, 1, 32)
+
+
+def _grouped_signed(x: Floats, out: Blocks, code_top: int, scale_top: int) -> tuple[Codes, NDArray[np.int8]]:
+    """Codes `[n, 256]` 0..2 * code_top - 1 around code_top, and signed scales `[n, 16]` of magnitude <= scale_top."""
+    grouped = x.reshape(len(x), 16, 16)
+    ideal = _signed_extreme(grouped)[..., 0] / np.float32(-code_top)
+    d = _float16(np.abs(ideal).max(axis=1, keepdims=True) / np.float32(scale_top))
+    scales = np.clip(np.rint(ideal * _reciprocal(d)), -scale_top, scale_top).astype(np.int8)
+    codes = _codes(grouped, (d * scales)[..., None], code_top, 2 * code_top - 1)
+    out["d"] = d[:, 0]
+    return codes.reshape(len(x), 256), scales
+
+
+def _q3_k(x: Floats, out: Blocks) -> None:
+    codes, scales = _grouped_signed(x, out, 4, 31)
+    out["scales"] = pack_q3_scales(scales)
+    out["qs"] = pack(codes & np.uint8(3), 2, 32)
+    out["qh"] = pack(codes >> np.uint8(2), 1, 32)
 
 
 def _q6_k(x: Floats, out: Blocks) -> None:
-    groups = x.reshape(-1, 16, 16)
-    ideal = _signed_extreme(groups)[..., 0] / np.float32(-32)
-    d = (np.abs(ideal).max(axis=1, keepdims=True) / np.float32(127)).astype(np.float16).astype(np.float32)
-    scales = np.clip(np.rint(ideal * _reciprocal(d)), -128, 127)
-    codes = _codes(groups, (d * scales)[..., None], 32, 63).reshape(-1, 256)
-    out["d"], out["scales"] = d[:, 0], scales
+    codes, out["scales"] = _grouped_signed(x, out, 32, 127)
     out["ql"] = pack(codes & LOW_NIBBLE, 4, 64)
     out["qh"] = pack(codes >> HIGH_NIBBLE, 2, 32)
 
@@ -124,7 +186,12 @@ _BLOCK_ENCODERS: dict[TensorType, Callable[[Floats, Blocks], None]] = {
     TensorType.Q4_0: _q4_0,
     TensorType.Q4_1: _q4_1,
     TensorType.Q5_0: _q5_0,
+    TensorType.Q5_1: _q5_1,
     TensorType.Q8_0: _q8_0,
+    TensorType.Q2_K: _q2_k,
+    TensorType.Q3_K: _q3_k,
     TensorType.Q4_K: _q4_k,
+    TensorType.Q5_K: _q5_k,
     TensorType.Q6_K: _q6_k,
+    TensorType.IQ4_NL: _iq4_nl,
 }

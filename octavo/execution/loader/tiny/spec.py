@@ -1,0 +1,123 @@
+"""What a tiny model is, before it is written in one format or the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from octavo.errors import ConfigError
+from octavo.execution.quant import TensorType
+
+Architecture = Literal["llama", "qwen2", "gemma3"]
+VocabularyKind = Literal["bpe", "spm"]
+FileFormat = Literal["gguf", "safetensors"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyModel:
+    """Sizes and choices of a model; equal descriptions give equal weights and vocabularies in both formats."""
+
+    architecture: Architecture = "llama"
+    tensor_type: TensorType = TensorType.F32
+    """Of the matrices. Norms and biases are F32 (in safetensors: of the matrices' type, where that is a float type)."""
+    embedding_type: TensorType | None = None
+    """Of the token embedding and the output matrix; default: `tensor_type`."""
+    layers: int = 2
+    hidden: int = 64
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int | None = None
+    """Default: hidden / heads."""
+    intermediate: int = 128
+    vocab_size: int = 512
+    """Rows of the embedding; ids past the vocabulary's own tokens are padding, as in real models."""
+    vocabulary: VocabularyKind | None = None
+    """`bpe`: byte-level BPE; `spm`: SentencePiece with byte fallback. Default: what the architecture uses."""
+    chat_template: bool = True
+    tied: bool | None = None
+    """The output matrix is the embedding. Default: as in the known models (llama, gemma3: yes; qwen2: no)."""
+    context_length: int = 2048
+    window: int = 32
+    """gemma3: tokens that a sliding layer sees."""
+    window_period: int = 2
+    """gemma3: every so many layers one sees everything (the real models have 6)."""
+    rope_base: float | None = None
+    """Default: as in the known models."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        positive = (
+            "layers",
+            "hidden",
+            "heads",
+            "kv_heads",
+            "intermediate",
+            "context_length",
+            "window",
+            "window_period",
+        )
+        for name in positive:
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        _require(self.heads % self.kv_heads == 0, "kv_heads", self.kv_heads, f"must divide heads={self.heads}")
+        if self.head_dim is None:
+            _require(
+                self.hidden % self.heads == 0,
+                "hidden",
+                self.hidden,
+                f"not a multiple of heads={self.heads}; give head_dim",
+            )
+        _require(self.key_dim % 2 == 0, "head_dim", self.key_dim, "must be even (rotary pairs)")
+        for name, width in (("hidden", self.hidden), ("intermediate", self.intermediate), ("heads", self.q_width)):
+            for kind in (self.tensor_type, self.table_type):
+                fits = width % kind.block_size == 0
+                _require(fits, name, width, f"rows of {width} are not whole {kind.name} blocks of {kind.block_size}")
+
+    @property
+    def key_dim(self) -> int:
+        """Width of a head."""
+        return self.head_dim if self.head_dim is not None else self.hidden // self.heads
+
+    @property
+    def q_width(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * self.key_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Width of all key (or value) heads together."""
+        return self.kv_heads * self.key_dim
+
+    @property
+    def table_type(self) -> TensorType:
+        """Of the embedding and the output matrix."""
+        return self.embedding_type if self.embedding_type is not None else self.tensor_type
+
+    @property
+    def is_tied(self) -> bool:
+        return self.tied if self.tied is not None else self.architecture != "qwen2"
+
+    @property
+    def vocabulary_kind(self) -> VocabularyKind:
+        if self.vocabulary is not None:
+            return self.vocabulary
+        return "spm" if self.architecture == "gemma3" else "bpe"
+
+    @property
+    def rope_theta(self) -> float:
+        defaults = {"llama": 100_000.0, "qwen2": 1_000_000.0, "gemma3": 1_000_000.0}
+        return self.rope_base if self.rope_base is not None else defaults[self.architecture]
+
+    @property
+    def norm_epsilon(self) -> float:
+        return 1e-5 if self.architecture == "llama" else 1e-6
+
+    @property
+    def sliding_layers(self) -> tuple[bool, ...]:
+        """Per layer: does it see only `window` tokens?"""
+        sliding = self.architecture == "gemma3"
+        return tuple(sliding and (i + 1) % self.window_period != 0 for i in range(self.layers))
+
+
+def _require(ok: bool, name: str, value: object, problem: str) -> None:
+    if not ok:
+        raise ConfigError(name, value, problem)
