@@ -37,8 +37,9 @@ NATIVE_TYPES = frozenset(
 )
 """Formats that the native executor computes with as they are stored."""
 
-Q8_0_MAX_ERROR = 1 / 254 + 127 * 2**-11 / 127
-"""|w' - w| / max |w| in the block of 32: half a code, and the rounding of the float16 scale at the largest code."""
+Q8_0_MAX_ERROR = 1 / 254 + 2**-11
+"""|w' - w| / max |w| in the block of 32: half a code, and the rounding of the float16 scale seen at the largest code.
+Where that scale is subnormal (max |w| < 0.008), 127 * 2**-25 = 4e-6 absolute comes on top."""
 
 _TARGETS = {
     TensorType.Q3_K: TensorType.Q6_K,
