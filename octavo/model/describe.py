@@ -1,0 +1,130 @@
+"""A program as text for people."""
+
+from collections.abc import Callable
+from typing import Any
+
+from octavo.model.cost import kv_values_per_token, num_parameters
+from octavo.model.program import (
+    Add,
+    Attention,
+    CacheWrite,
+    Embed,
+    GatedActivation,
+    Linear,
+    Logits,
+    Op,
+    Program,
+    RmsNorm,
+    Rope,
+    SelectRows,
+)
+
+_KV_VALUE_BYTES = 2
+
+
+def describe(program: Program) -> str:
+    """The program's sizes, state and ops, one op a line with the shapes of what it writes and multiplies."""
+    return "\n".join((*_head(program), "", *_buffers(program), "", *_ops(program)))
+
+
+def _head(program: Program) -> list[str]:
+    values = kv_values_per_token(program)
+    notes = ", ".join(f"{key} {value}" for key, value in program.notes.items())
+    return [
+        f"{program.name}: {notes}",
+        f"parameters         {num_parameters(program):,}",
+        f"vocabulary         {program.vocab_size:,}",
+        f"longest context    {program.max_positions:,} tokens",
+        f"KV per token       {values:,} values, {values * _KV_VALUE_BYTES:,} bytes at {_KV_VALUE_BYTES} bytes each",
+        f"cache layers       {_cache_kinds(program)}",
+        f"rotary embeddings  {', '.join(f'{r.rotary_dim} dims, slowest {r.inv_freq[-1]:.3g}' for r in program.ropes)}",
+    ]
+
+
+def _cache_kinds(program: Program) -> str:
+    kinds: dict[str, int] = {}
+    for layer in program.cache_layers:
+        reach = "full" if layer.window is None else f"window {layer.window}"
+        kind = f"{layer.kv_heads} x {layer.head_dim} {reach}"
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return ", ".join(f"{count} of {kind}" for kind, count in kinds.items())
+
+
+def _buffers(program: Program) -> list[str]:
+    role_by_name = {name: role for role, name in program.outputs.items()}
+    return ["buffers"] + [
+        f"  {b.name:<8} [{b.dim}, {b.width}]" + (f"  output: {role_by_name[b.name]}" if b.name in role_by_name else "")
+        for b in program.buffers.values()
+    ]
+
+
+def _ops(program: Program) -> list[str]:
+    width = len(str(len(program.ops)))
+    return [f"{i:>{width}}  {_TEXTS[type(op)](program, op)}" for i, op in enumerate(program.ops)]
+
+
+def _weight(program: Program, name: str) -> str:
+    return f"{name}[{', '.join(map(str, program.weights[name].shape))}]"
+
+
+def _softcap(value: float | None) -> str:
+    return "" if value is None else f", softcap {value:g}"
+
+
+def _embed(p: Program, op: Embed) -> str:
+    return f"{op.out} = {_weight(p, op.weight)}[token ids]" + ("" if op.scale == 1 else f" * {op.scale:g}")
+
+
+def _linear(p: Program, op: Linear) -> str:
+    bias = "" if op.bias is None else f" + {_weight(p, op.bias)}"
+    return f"{op.out} = {op.x} @ {_weight(p, op.weight)}.T{bias}  ({op.split})"
+
+
+def _rms_norm(p: Program, op: RmsNorm) -> str:
+    groups = "" if op.groups == 1 else f" in {op.groups} groups"
+    return f"{op.out} = rms_norm({op.x}{groups}, eps {op.eps:.3g}) * {_weight(p, op.weight)}"
+
+
+def _rope(p: Program, op: Rope) -> str:
+    return f"{op.x} = rotate({op.x}: {op.heads} heads of {op.head_dim}, rope {op.rope})"
+
+
+def _cache_write(p: Program, op: CacheWrite) -> str:
+    return f"cache {op.layer} <- {op.k}, {op.v}"
+
+
+def _attention(p: Program, op: Attention) -> str:
+    layer = p.cache_layers[op.layer]
+    reach = "" if layer.window is None else f", window {layer.window}"
+    heads = f"{op.heads} heads over {layer.kv_heads}"
+    return f"{op.out} = attention({op.q}, cache {op.layer}: {heads}, scale {op.scale:g}{reach}{_softcap(op.softcap)})"
+
+
+def _gated(p: Program, op: GatedActivation) -> str:
+    return f"{op.out} = {op.activation}({op.gate}) * {op.up}"
+
+
+def _add(p: Program, op: Add) -> str:
+    return f"{op.out} = {op.x} + {op.y}"
+
+
+def _select_rows(p: Program, op: SelectRows) -> str:
+    return f"{op.out} = {op.x}[wanted rows]"
+
+
+def _logits(p: Program, op: Logits) -> str:
+    return f"{op.out} = {op.x} @ {_weight(p, op.weight)}.T{_softcap(op.softcap)}"
+
+
+_TEXTS: dict[type[Op], Callable[[Program, Any], str]] = {
+    Embed: _embed,
+    Linear: _linear,
+    RmsNorm: _rms_norm,
+    Rope: _rope,
+    CacheWrite: _cache_write,
+    Attention: _attention,
+    GatedActivation: _gated,
+    Add: _add,
+    SelectRows: _select_rows,
+    Logits: _logits,
+}
