@@ -11,13 +11,7 @@ from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 from octavo.execution.quant import TensorType
 
 ARCHITECTURES = ["llama", "qwen2", "gemma3"]
-TEXTS = [
-    "What is the capital of France?",
-    " naïve 你好 42\n\n  x",
-    "",
-    "tab\tnew\nline 🙂",
-    "<|im_end|> or <eos> as text",
-]
+TEXTS = ["What is the capital of France?", " naïve 你好 42\n\n  x", "", "tab\tnew\nline 🙂"]
 
 
 def gguf(folder: Path, model: TinyModel) -> Checkpoint:
