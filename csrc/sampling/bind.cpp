@@ -97,19 +97,26 @@ std::vector<int> candidates(Sampler& sampler, const LogitRowArray& logits, int s
   return sampler.candidates(logits.data(), slot);
 }
 
-std::vector<uint32_t> philox(std::vector<uint32_t> counter, uint32_t key0, uint32_t key1) {
+std::vector<uint32_t> philox(std::vector<uint32_t> counter, uint64_t key) {
   if (counter.size() != 4) throw std::invalid_argument("a Philox4x32 counter has four words");
-  philox4x32(counter.data(), key0, key1);
+  philox4x32(counter.data(), key);
   return counter;
 }
 
-OutArray<uint32_t> noise_words(uint64_t seed, uint32_t position, int num_tokens, const std::string& isa) {
+// The exponential noise of token ids [0, num_tokens), through the kernels of one path.
+OutArray<double> exponential_noise(uint64_t seed, uint32_t position, int num_tokens, const std::string& isa) {
   const SamplingKernels& kernels = kernels_named(isa);
-  const int blocks = (num_tokens + kTokenBlock - 1) / kTokenBlock;
-  std::vector<uint32_t> words(static_cast<size_t>(blocks) * kTokenBlock);
-  for (int b = 0; b < blocks; b++) kernels.draw({seed, position}, b, 0, &words[static_cast<size_t>(b) * kTokenBlock]);
-  words.resize(num_tokens);
-  return to_array(std::move(words), {static_cast<size_t>(num_tokens)});
+  const int num_blocks = (num_tokens + kTokenBlock - 1) / kTokenBlock;
+  std::vector<uint32_t> least(num_blocks), first(num_blocks);
+  std::vector<double> noise;
+  kernels.race({seed, position}, num_blocks, least.data(), first.data());
+  for (int token = 0; token < num_tokens; token++) {
+    uint32_t words[kTokenBlock];
+    const int block = token / kTokenBlock, j = token % kTokenBlock;
+    kernels.draw({seed, position}, block, 0, words);
+    noise.push_back(block_minimum(least[block]) + (first[block] == static_cast<uint32_t>(j) ? 0.0 : exponential(words[j])));
+  }
+  return to_array(std::move(noise), {static_cast<size_t>(num_tokens)});
 }
 
 }  // namespace
@@ -147,9 +154,9 @@ void bind_sampling(nb::module_& m) {
       .def("adjust", &adjust, nb::arg("logits"), nb::arg("slot"))
       .def("candidates", &candidates, nb::arg("logits"), nb::arg("slot"));
 
-  m.def("philox4x32", &philox, nb::arg("counter"), nb::arg("key0"), nb::arg("key1"), "Philox4x32-10 of one counter.");
-  m.def("noise_words", &noise_words, nb::arg("seed"), nb::arg("position"), nb::arg("num_tokens"), nb::arg("isa"),
-        "Noise words of token ids [0, num_tokens) at one output position.");
+  m.def("philox4x32", &philox, nb::arg("counter"), nb::arg("key"), "Philox4x32-10 of one counter.");
+  m.def("exponential_noise", &exponential_noise, nb::arg("seed"), nb::arg("position"), nb::arg("num_tokens"), nb::arg("isa"),
+        "Noise of token ids [0, num_tokens) at one output position.");
 }
 
 }  // namespace octavo

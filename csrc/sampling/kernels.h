@@ -47,6 +47,9 @@ struct SamplingKernels {
   // Ids, ascending, of the tokens with above < logit <= up_to; returns how many.
   int (*collect)(const float* const* blocks, const float* maxima, int num_blocks, float above, float up_to, int* ids);
 
+  // For every block the word of its least noise and the token (0..63) that has it.
+  void (*race)(NoiseKey key, int num_blocks, uint32_t* least_words, uint32_t* first_tokens);
+
   // Noise words of the 64 tokens of a block, and the set of tokens (bit j: token 64 * block + j) with word <= last.
   uint64_t (*draw)(NoiseKey key, int block, uint32_t last, uint32_t* words);
 

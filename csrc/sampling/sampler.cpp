@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/exp.h"
-#include "sampling/noise.h"
 
 namespace octavo {
 namespace {
@@ -13,19 +12,6 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int kMaxVocab = 1 << 19;  // masses of so many tokens still fit 64 bits
-
-// The best key so far, and what it says about the words that could still beat it.
-struct Winner {
-  int token;
-  double key;
-  float scale;  // a word beats `key` only if v <= weight * scale: key <= z - log(v); the margin covers all rounding
-
-  void take(int new_token, double new_key) {
-    token = new_token;
-    key = new_key;
-    scale = exp_f32(static_cast<float>(-new_key)) * 1.001f;
-  }
-};
 
 }  // namespace
 
@@ -49,7 +35,7 @@ void LogprobColumns::resize(int rows, int row_width) {
 }
 
 Sampler::Lane::Lane(int vocab_size)
-    : raw(vocab_size), valid(vocab_size), edited(vocab_size), selector(vocab_size), bounds(raw.capacity_blocks()) {}
+    : raw(vocab_size), valid(vocab_size), edited(vocab_size), selector(vocab_size), draw(raw.capacity_blocks()) {}
 
 Sampler::Sampler(ThreadPool& pool, int vocab_size, int valid_vocab_size, const SamplingKernels& kernels)
     : pool_(pool), vocab_size_(vocab_size), valid_vocab_size_(valid_vocab_size), kernels_(kernels) {
@@ -103,7 +89,7 @@ RowStatus Sampler::sample_row(Lane& lane, const float* logits, const Slot& slot,
   if (status != RowStatus::kOk) return status;
   const SlotParams& params = slot.params();
   *token = params.greedy ? choices->argmax()
-                         : draw(lane, *choices, cut(lane, *choices, params), {params.seed, slot.num_outputs()});
+                         : draw(kernels_, *choices, cut(lane, *choices, params), {params.seed, slot.num_outputs()}, lane.draw);
   if (params.num_logprobs >= 0) list_logprobs(lane, *valid, *token, params.num_logprobs, row, out);
   return RowStatus::kOk;
 }
@@ -128,32 +114,12 @@ const Row* Sampler::view(Lane& lane, const float* logits) {
   return &lane.valid;
 }
 
-Sampler::Cut Sampler::cut(Lane& lane, const Row& row, const SlotParams& params) {
+Cut Sampler::cut(Lane& lane, const Row& row, const SlotParams& params) {
   Cut cut{{row.max(), static_cast<float>(1.0 / params.temperature)}, {}, -kInf};
   if (params.top_k > 0) cut.border = lane.selector.top_k(kernels_, row, params.top_k);
   if (params.top_p < 1.0) cut.border = lane.selector.top_p(kernels_, row, cut.softmax, params.top_p, cut.border);
   if (params.min_p > 0.0) cut.lowest_z = static_cast<float>(log_f64(params.min_p));
   return cut;
-}
-
-// The kept token with the largest z + gumbel noise; ties to the lower id.
-int Sampler::draw(Lane& lane, const Row& row, const Cut& cut, NoiseKey key) {
-  kernels_.weigh_values(row.maxima(), row.num_blocks(), cut.softmax, lane.bounds.data());
-  Winner winner;
-  winner.take(row.argmax(), gumbel(noise_word(key.seed, key.position, row.argmax())));
-  uint32_t words[kTokenBlock];
-  for (int b = 0; b < row.num_blocks(); b++) {
-    const float chance = lane.bounds[b] * winner.scale;  // of a word to let this block's largest logit win
-    if (row.maxima()[b] < cut.border.logit || chance < 0x1p-33f) continue;
-    const uint32_t last = chance < 1.0f ? static_cast<uint32_t>(chance * 0x1p32f) : 0xffffffffu;
-    for (uint64_t bits = kernels_.draw(key, b, last, words); bits; bits &= bits - 1) {
-      const int j = __builtin_ctzll(bits), token = kTokenBlock * b + j;
-      if (!cut.keeps(row[token], token)) continue;
-      const double rival = static_cast<double>(cut.softmax.z(row[token])) + gumbel(words[j]);
-      if (rival > winner.key || (rival == winner.key && token < winner.token)) winner.take(token, rival);
-    }
-  }
-  return winner.token;
 }
 
 Sampler::Normalizer Sampler::normalize(const Row& row) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/pool.h"
+#include "sampling/draw.h"
 #include "sampling/kernels.h"
 #include "sampling/row.h"
 #include "sampling/select.h"
@@ -67,14 +68,7 @@ class Sampler {
     explicit Lane(int vocab_size);
     Row raw, valid, edited;
     Selector selector;
-    std::vector<float> bounds;  // [block] weight of the block's largest logit
-  };
-  // What temperature, top_k, top_p and min_p keep of a row.
-  struct Cut {
-    Softmax softmax;
-    Border border;
-    float lowest_z;
-    bool keeps(float x, int token) const { return border.keeps(x, token) && softmax.z(x) >= lowest_z; }
+    DrawScratch draw;
   };
   struct Normalizer;
 
@@ -85,7 +79,6 @@ class Sampler {
   // The row's own logits and those the slot may choose from, in the lane.
   RowStatus prepare(Lane& lane, const float* logits, const Slot& slot, const Row** valid, const Row** choices);
   Cut cut(Lane& lane, const Row& row, const SlotParams& params);
-  int draw(Lane& lane, const Row& row, const Cut& cut, NoiseKey key);
   Normalizer normalize(const Row& row) const;
   void list_logprobs(Lane& lane, const Row& valid, int token, int num_logprobs, int row, LogprobColumns* out);
 

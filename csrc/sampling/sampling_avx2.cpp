@@ -116,11 +116,13 @@ inline void philox_round(PhiloxLanes& c, __m256i key0, __m256i key1) {
   c.word[3] = p0;
 }
 
-// The 32 words of tokens [32 * group, 32 * group + 32): even and odd counters apart, then interleaved again.
-inline void philox_group(NoiseKey key, uint32_t group, uint32_t* words) {
-  const __m256i base = _mm256_set1_epi64x(8ll * group), position = _mm256_set1_epi64x(key.position);
-  PhiloxLanes even{{_mm256_add_epi64(base, _mm256_setr_epi64x(0, 2, 4, 6)), position, _mm256_setzero_si256(), _mm256_setzero_si256()}};
-  PhiloxLanes odd{{_mm256_add_epi64(base, _mm256_setr_epi64x(1, 3, 5, 7)), position, _mm256_setzero_si256(), _mm256_setzero_si256()}};
+// Philox of the eight counters (first + lane, position, purpose, 0): words[8 * w + lane]. Even and odd lanes are computed
+// apart and interleaved again.
+inline void philox_lanes(NoiseKey key, uint32_t first, uint32_t purpose, uint32_t* words) {
+  const __m256i base = _mm256_set1_epi64x(first), position = _mm256_set1_epi64x(key.position);
+  const __m256i third = _mm256_set1_epi64x(purpose), fourth = _mm256_setzero_si256();
+  PhiloxLanes even{{_mm256_add_epi64(base, _mm256_setr_epi64x(0, 2, 4, 6)), position, third, fourth}};
+  PhiloxLanes odd{{_mm256_add_epi64(base, _mm256_setr_epi64x(1, 3, 5, 7)), position, third, fourth}};
   uint32_t key0 = static_cast<uint32_t>(key.seed), key1 = static_cast<uint32_t>(key.seed >> 32);
   for (int round = 0; round < kPhiloxRounds; round++) {
     const __m256i k0 = _mm256_set1_epi64x(key0), k1 = _mm256_set1_epi64x(key1);
@@ -135,11 +137,22 @@ inline void philox_group(NoiseKey key, uint32_t group, uint32_t* words) {
   }
 }
 
+void race(NoiseKey key, int num_blocks, uint32_t* least_words, uint32_t* first_tokens) {
+  uint32_t words[32];
+  for (int b = 0; b < num_blocks; b += 8) {
+    philox_lanes(key, static_cast<uint32_t>(b), kBlockNoise, words);
+    for (int lane = 0; lane < 8 && b + lane < num_blocks; lane++) {
+      least_words[b + lane] = words[lane];
+      first_tokens[b + lane] = words[8 + lane] >> kFirstShift;
+    }
+  }
+}
+
 uint64_t draw(NoiseKey key, int block, uint32_t last, uint32_t* words) {
   const __m256i limit = _mm256_set1_epi32(static_cast<int>(last));
   uint64_t below = 0;
   for (int first = 0; first < kTokenBlock; first += 32) {
-    philox_group(key, static_cast<uint32_t>(kTokenBlock * block + first) / 32, words + first);
+    philox_lanes(key, 8 * static_cast<uint32_t>((kTokenBlock * block + first) / 32), kTokenNoise, words + first);
     for (int j = first; j < first + 32; j += 8) {
       const __m256i word = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + j));
       const __m256i in = _mm256_cmpeq_epi32(_mm256_min_epu32(word, limit), word);
@@ -159,7 +172,7 @@ void weigh_values(const float* x, int count, Softmax softmax, float* out) {
 }  // namespace
 
 const SamplingKernels* sampling_kernels_avx2() {
-  static const SamplingKernels table{scan, weigh, tally, collect, draw, weigh_values};
+  static const SamplingKernels table{scan, weigh, tally, collect, race, draw, weigh_values};
   return &table;
 }
 

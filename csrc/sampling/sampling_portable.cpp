@@ -63,12 +63,21 @@ int collect(const float* const* blocks, const float* maxima, int num_blocks, flo
   return count;
 }
 
+void race(NoiseKey key, int num_blocks, uint32_t* least_words, uint32_t* first_tokens) {
+  for (int b = 0; b < num_blocks; b++) {
+    uint32_t words[4] = {static_cast<uint32_t>(b), key.position, kBlockNoise, 0};
+    philox4x32(words, key.seed);
+    least_words[b] = words[0];
+    first_tokens[b] = words[1] >> kFirstShift;
+  }
+}
+
 uint64_t draw(NoiseKey key, int block, uint32_t last, uint32_t* words) {
   uint64_t below = 0;
   for (int first = 0; first < kTokenBlock; first += 32) {
     for (int lane = 0; lane < 8; lane++) {
-      uint32_t counter[4] = {static_cast<uint32_t>(8 * ((kTokenBlock * block + first) / 32) + lane), key.position, 0, 0};
-      philox4x32(counter, static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32));
+      uint32_t counter[4] = {static_cast<uint32_t>(8 * ((kTokenBlock * block + first) / 32) + lane), key.position, kTokenNoise, 0};
+      philox4x32(counter, key.seed);
       for (int word = 0; word < 4; word++) {
         const int j = first + 8 * word + lane;
         words[j] = counter[word];
@@ -86,7 +95,7 @@ void weigh_values(const float* x, int count, Softmax softmax, float* out) {
 }  // namespace
 
 const SamplingKernels& sampling_kernels_portable() {
-  static const SamplingKernels table{scan, weigh, tally, collect, draw, weigh_values};
+  static const SamplingKernels table{scan, weigh, tally, collect, race, draw, weigh_values};
   return table;
 }
 

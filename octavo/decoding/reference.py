@@ -26,6 +26,7 @@ _MUL = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_TOKEN_NOISE, _BLOCK_NOISE = 0, 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ class ReferenceRequest:
             return Draw(token, np.arange(len(x)) == token, np.inf, np.inf)
         z = (x - x.max()) * np.float32(1.0 / self.params.temperature)
         kept, mass_gap = keep(x, z, self.params)
-        keys = np.where(kept, z.astype(np.float64) + gumbel(self.params.seed or 0, len(self.outputs), len(x)), -np.inf)
+        noise = exponential_noise(self.params.seed or 0, len(self.outputs), len(x))
+        keys = np.where(kept, z.astype(np.float64) - np.log(noise), -np.inf)
         second, first = np.sort(keys)[-2:] if len(keys) > 1 else (-np.inf, keys[0])
         return Draw(int(np.argmax(keys)), kept, float(first - second), mass_gap)
 
@@ -136,21 +138,31 @@ def keep(x: Float32, z: Float32, params: SamplingParams) -> tuple[_Bools, float]
     return kept, mass_gap
 
 
-def gumbel(seed: int, position: int, num_tokens: int) -> _Float64:
-    """Gumbel noise of token ids [0, num_tokens) at an output position."""
-    v = (noise_words(seed, position, num_tokens).astype(np.float64) + 0.5) * 2.0**-32
-    noise: _Float64 = -np.log(-np.log1p(-v))
+def exponential_noise(seed: int, position: int, num_tokens: int) -> _Float64:
+    """Independent standard exponential noise of token ids [0, num_tokens) at an output position.
+
+    Per block of 64 tokens: the smallest of 64 such numbers, the token that has it, and what the others exceed it by;
+    csrc/sampling/noise.h says why that is the same thing, and which word is whose.
+    """
+    tokens = np.arange(num_tokens)
+    blocks = np.arange(-(-num_tokens // 64))
+    block_words = philox4x32(_counters(blocks, position, _BLOCK_NOISE), seed)
+    least = np.repeat(_exponential(block_words[0]) / 64, 64)[:num_tokens]
+    is_first = tokens % 64 == np.repeat(block_words[1] >> np.uint64(26), 64)[:num_tokens]
+    token_words = philox4x32(_counters(8 * (tokens // 32) + tokens % 8, position, _TOKEN_NOISE), seed)
+    noise: _Float64 = least + np.where(is_first, 0.0, _exponential(token_words[tokens // 8 % 4, tokens]))
     return noise
 
 
-def noise_words(seed: int, position: int, num_tokens: int) -> _Uint64:
-    """Token t has word (t / 8) mod 4 of Philox4x32-10 with counter (8 (t / 32) + t mod 8, position, 0, 0), key seed."""
-    tokens = np.arange(num_tokens, dtype=np.uint64)
-    counters = np.zeros((4, num_tokens), dtype=np.uint64)
-    counters[0] = 8 * (tokens // 32) + tokens % 8
-    counters[1] = position
-    words = philox4x32(counters, seed)
-    return words[(tokens // 8 % 4).astype(np.intp), np.arange(num_tokens)]
+def _counters(first_words: npt.NDArray[np.int64], position: int, purpose: int) -> _Uint64:
+    counters = np.zeros((4, len(first_words)), dtype=np.uint64)
+    counters[0], counters[1], counters[2] = first_words, position, purpose
+    return counters
+
+
+def _exponential(words: _Uint64) -> _Float64:
+    noise: _Float64 = -np.log1p(-(words.astype(np.float64) + 0.5) * 2.0**-32)
+    return noise
 
 
 def philox4x32(counters: _Uint64, key: int) -> _Uint64:

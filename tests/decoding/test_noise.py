@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sampling_support import ISAS, MakeSampler
 
-from octavo._native import noise_words, philox4x32
+from octavo._native import exponential_noise, philox4x32
 from octavo.decoding import reference
 from octavo.decoding.seeds import derive_seed
 from octavo.request.params import MAX_SEED, SamplingParams
@@ -25,7 +25,7 @@ KNOWN_ANSWERS = [
 
 @pytest.mark.parametrize(("counter", "key", "words"), KNOWN_ANSWERS)
 def test_philox_gives_the_published_answers(counter: list[int], key: tuple[int, int], words: list[int]) -> None:
-    assert philox4x32(counter, *key) == words
+    assert philox4x32(counter, key[0] | key[1] << 32) == words
     counters = np.array(counter, dtype=np.uint64).reshape(4, 1)
     assert reference.philox4x32(counters, key[0] | key[1] << 32)[:, 0].tolist() == words
 
@@ -33,8 +33,9 @@ def test_philox_gives_the_published_answers(counter: list[int], key: tuple[int, 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("seed", "position"), [(0, 0), (1, 0), (MAX_SEED, 2**31 - 2), (2**32 + 5, 77)])
 def test_every_path_has_the_same_noise(isa: str, seed: int, position: int) -> None:
-    native = noise_words(seed, position, 5000, isa)
-    assert np.array_equal(native, reference.noise_words(seed, position, 5000))
+    native, twin = exponential_noise(seed, position, 5000, isa), reference.exponential_noise(seed, position, 5000)
+    np.testing.assert_allclose(native, twin, rtol=1e-14)
+    assert np.array_equal(native, exponential_noise(seed, position, 5000, "portable"))
 
 
 def draws(make_sampler: MakeSampler, probabilities: list[float], seeds: range, positions: int) -> np.ndarray:
@@ -96,13 +97,22 @@ def test_a_large_flat_vocabulary_is_drawn_evenly(make_sampler: MakeSampler) -> N
         assert chi_square(np.bincount(bins.ravel(), minlength=64), np.full(64, tokens.size / 64)) < bound(63)
 
 
-def test_gumbel_words_are_uniform_in_every_bit() -> None:
-    words = np.concatenate(
-        [noise_words(seed, position, 4096, "portable") for seed in range(4) for position in range(4)]
-    )
-    for bit in range(32):
-        ones = int((words >> bit & 1).sum())
-        assert abs(ones - words.size / 2) < 5 * math.sqrt(words.size) / 2
+def test_the_noise_of_all_tokens_is_independent_and_exponential() -> None:
+    """Noise of a block is made from its minimum; that must not show: not in one token's distribution, not in pairs."""
+    noise = np.stack([reference.exponential_noise(seed, 0, 4096).reshape(64, 64) for seed in range(100)])
+    uniform = 1 - np.exp(-noise)
+    for some in (uniform, uniform[..., 0], uniform[..., 63], 1 - np.exp(-64 * noise.min(axis=2))):
+        counts = np.histogram(some, bins=64, range=(0, 1))[0]
+        assert chi_square(counts, np.full(64, some.size / 64)) < bound(63)
+    for first, second in (
+        (uniform[..., :-1], uniform[..., 1:]),
+        (uniform[..., :32], uniform[..., 32:]),
+        (uniform[:, :-1], uniform[:, 1:]),
+    ):
+        cells = (first * 8).astype(int).ravel() * 8 + (second * 8).astype(int).ravel()
+        assert chi_square(np.bincount(cells, minlength=64), np.full(64, cells.size / 64)) < bound(63)
+    firsts = np.bincount(noise.argmin(axis=2).ravel(), minlength=64)
+    assert chi_square(firsts, np.full(64, firsts.sum() / 64)) < bound(63)
 
 
 def test_children_get_their_own_seeds() -> None:

@@ -1,0 +1,86 @@
+"""Microseconds per row of the native sampler, thread CPU time (20th percentile), one thread.
+
+Usage: python benchmarks/sampling.py [--vocab 49152 262144] [--isa avx2]
+
+Rows: `peaked` is normal noise (sigma 3) with twenty tokens lifted by 14 to 6, like a model that is sure; `wide` is the
+noise alone, whose 0.9 nucleus holds thousands of tokens.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from octavo._native import ThreadPool
+from octavo.decoding.sampler import NativeSampler
+from octavo.request.params import SamplingParams
+
+ROWS = 8
+CASES = {
+    "greedy": {"temperature": 0.0},
+    "greedy + 1000 seen tokens penalised": {"temperature": 0.0, "repetition_penalty": 1.1, "frequency_penalty": 0.1},
+    "greedy + logit_bias of 100 ids": {"temperature": 0.0, "logit_bias": {100 * i: 1.0 for i in range(100)}},
+    "temperature 1": {},
+    "temperature 0.7": {"temperature": 0.7},
+    "min_p 0.05": {"min_p": 0.05},
+    "top_k 50": {"top_k": 50},
+    "top_k 5000": {"top_k": 5000},
+    "top_p 0.9": {"top_p": 0.9},
+    "top_k 50, top_p 0.9": {"top_k": 50, "top_p": 0.9},
+    "greedy + logprobs 0": {"temperature": 0.0, "logprobs": 0},
+    "greedy + logprobs 5": {"temperature": 0.0, "logprobs": 5},
+    "greedy + logprobs 20": {"temperature": 0.0, "logprobs": 20},
+    "top_p 0.9 + logprobs 5": {"top_p": 0.9, "logprobs": 5},
+}
+
+
+def make_logits(vocab: int, kind: str) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    logits = (rng.standard_normal((ROWS, vocab)) * 3).astype(np.float32)
+    if kind == "peaked":
+        for row in logits:
+            row[rng.integers(0, vocab, 20)] += np.linspace(14, 6, 20, dtype=np.float32)
+    return logits
+
+
+def cpu_us(call: Callable[[], object], repeats: int = 41) -> float:
+    call()
+    seconds = []
+    for _ in range(repeats):
+        start = time.thread_time()
+        call()
+        seconds.append(time.thread_time() - start)
+    return sorted(seconds)[repeats // 5] * 1e6
+
+
+def measure(vocab: int, kind: str, isa: str, fields: dict[str, object]) -> float:
+    sampler = NativeSampler(ThreadPool(1), vocab, vocab, isa)
+    prompt = np.random.default_rng(2).integers(0, vocab, 1000).tolist()
+    for slot in range(ROWS):
+        sampler.add(slot, SamplingParams(seed=slot, max_tokens=None, **fields), [0], prompt, [])
+    logits, slots = make_logits(vocab, kind), np.arange(ROWS, dtype=np.int32)
+    return cpu_us(lambda: sampler.sample(logits, slots)) / ROWS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--vocab", type=int, nargs="+", default=[49152, 262144])
+    parser.add_argument("--isa", default="avx2")
+    args = parser.parse_args()
+    columns = [(vocab, kind) for vocab in args.vocab for kind in ("peaked", "wide")]
+    print(f"| us per row, {args.isa} | " + " | ".join(f"{vocab} {kind}" for vocab, kind in columns) + " |")
+    print("|---" * (1 + len(columns)) + "|")
+    for name, fields in CASES.items():
+        cells = [f"{measure(vocab, kind, args.isa, fields):.1f}" for vocab, kind in columns]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    scores = []
+    for vocab, kind in columns:
+        sampler, logits = NativeSampler(ThreadPool(1), vocab, vocab, args.isa), make_logits(vocab, kind)
+        targets = np.arange(ROWS, dtype=np.int32)
+        scores.append(f"{cpu_us(lambda s=sampler, x=logits, t=targets: s.score(x, t, 5)) / ROWS:.1f}")
+    print("| score, 5 logprobs | " + " | ".join(scores) + " |")
+
+
+if __name__ == "__main__":
+    main()
