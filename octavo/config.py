@@ -1,5 +1,6 @@
 """Configuration: one frozen dataclass per room, validated at construction. Flags carry the same names."""
 
+import re
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
@@ -99,6 +100,33 @@ class ExecutionConfig:
     def __post_init__(self) -> None:
         ok = self.threads is None or 1 <= self.threads <= 256
         _require(ok, "threads", self.threads, "must be in [1, 256], or left out for all usable cores")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """The HTTP side."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; only this machine by default."""
+    port: int = 8000
+    """TCP port; 0: any free one, named in the ready line."""
+    api_key: tuple[str, ...] = ()
+    """Keys, any of which opens everything but /health and /ready; none: no key is asked for."""
+    shutdown_timeout: float = 30.0
+    """Seconds that running requests get to finish after SIGTERM; 0: they are ended at once."""
+    max_body_bytes: int = 16 * 2**20
+    """Largest request body; beyond it 413."""
+    metrics_prefix: str = "vllm:"
+    """Prefix of the metrics that carry vLLM's names."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "port", self.port, "must be in [0, 65535]")
+        _require(all(self.api_key), "api_key", "", "must not be empty; leave the flag out to ask for no key")
+        finite = 0 <= self.shutdown_timeout < float("inf")
+        _require(finite, "shutdown_timeout", self.shutdown_timeout, "must be 0 or more seconds")
+        _require(self.max_body_bytes >= 1024, "max_body_bytes", self.max_body_bytes, "must be at least 1KiB")
+        fits = re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", self.metrics_prefix) is not None
+        _require(fits, "metrics_prefix", self.metrics_prefix, "must be letters, digits, '_' or ':', no digit first")
 
 
 @dataclass(frozen=True, kw_only=True)
