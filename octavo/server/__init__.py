@@ -1,0 +1,1 @@
+"""The outside world: an OpenAI-compatible HTTP server over one engine."""

@@ -1,0 +1,97 @@
+"""From the bytes of a request to a checked object: limits first, then JSON, then types, then unknown fields."""
+
+import json
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from octavo.errors import InvalidRequestError
+from octavo.server.errors import ApiError
+from octavo.server.fields import RequestBody
+
+Body = TypeVar("Body", bound=RequestBody)
+
+
+async def read_body(request: Request, model: type[Body], max_bytes: int) -> Body:
+    """Reads and validates a JSON body.
+
+    Raises:
+        ApiError: 413 beyond `max_bytes` (as soon as that is clear), 415 for another content type or an encoded body,
+            400 for everything else, naming the field.
+        InvalidRequestError: a field that exists but is not supported holds a value that would have an effect.
+    """
+    _check_headers(request)
+    raw = await _read_limited(request, max_bytes)
+    try:
+        body = model.model_validate_json(raw)
+    except ValidationError as error:
+        raise _explain(error) from None
+    body.refuse_unsupported()
+    return body
+
+
+def _check_headers(request: Request) -> None:
+    content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if content_type != "application/json" and not content_type.endswith("+json"):
+        problem = f"the body must be JSON: send 'Content-Type: application/json', not '{content_type}'"
+        raise ApiError(415, problem, param="Content-Type", code="unsupported_media_type")
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        # Decompressing would let a small request become a huge one.
+        problem = f"send the body as it is, without Content-Encoding '{encoding}'"
+        raise ApiError(415, problem, param="Content-Encoding", code="unsupported_media_type")
+
+
+async def _read_limited(request: Request, max_bytes: int) -> bytes:
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > max_bytes:
+        raise _too_large(max_bytes)
+    received = bytearray()
+    try:
+        async for chunk in request.stream():
+            received += chunk
+            if len(received) > max_bytes:
+                raise _too_large(max_bytes)
+    except ClientDisconnect:
+        raise ApiError(400, "the connection closed before the body was complete", code="incomplete_body") from None
+    return bytes(received)
+
+
+def _too_large(max_bytes: int) -> ApiError:
+    return ApiError(413, f"the request body is larger than {max_bytes} bytes", code="request_too_large")
+
+
+def _explain(error: ValidationError) -> ApiError:
+    """The first problem, in the user's terms."""
+    first = error.errors(include_url=False)[0]
+    kind, where = first["type"], first["loc"]
+    if kind == "json_invalid":
+        return ApiError(400, f"the body is not valid JSON: {_reason(first)}", code="invalid_json")
+    if not where:
+        return ApiError(400, "the body must be a JSON object", code="invalid_type")
+    param = _path(where)
+    if kind == "extra_forbidden":
+        return ApiError(400, f"unknown field '{param}'", param=param, code="unknown_field")
+    if kind == "missing":
+        return ApiError(400, f"the field '{param}' is required", param=param, code="missing_field")
+    problem = str(InvalidRequestError(param, first["input"], _reason(first)))
+    return ApiError(400, problem, param=param, code="invalid_value")
+
+
+def _reason(problem: Any) -> str:
+    detail = problem.get("ctx", {}).get("error", problem["msg"])
+    return str(detail).replace("Input should be", "must be")
+
+
+def _path(where: tuple[int | str, ...]) -> str:
+    """`messages[0].content` from `('messages', 0, 'content')`; union members and `[key]` marks are left out."""
+    path = ""
+    for part in where:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier():
+            path += f".{part}" if path else part
+        elif not path:
+            path = json.dumps(part)[1:-1]  # an unknown field may be called anything
+    return path

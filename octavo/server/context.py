@@ -1,0 +1,48 @@
+"""What every endpoint needs: one object per app, passed explicitly."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from octavo.config import ServerConfig
+from octavo.server.errors import ApiError
+from octavo.server.metrics import ServerMetrics
+from octavo.server.serving_engine import ServingEngine
+from octavo.server.state import ServerState
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerContext:
+    """The engine, the server's settings, and what the server counts."""
+
+    engine: ServingEngine
+    config: ServerConfig
+    state: ServerState
+    metrics: ServerMetrics
+    clock: Callable[[], float]
+    """Monotonic seconds, for durations."""
+    wall_clock: Callable[[], float]
+    """Unix seconds, for `created`."""
+    scheduling_policy: str
+    fingerprint: str
+    """`system_fingerprint`: equal fingerprints, equal tokens for equal requests."""
+
+    def model_name(self, asked: str | None) -> str:
+        """The name to answer under.
+
+        Raises:
+            ApiError: 404, the model is not served here.
+        """
+        served = self.engine.info.served_model_names
+        if asked is None:
+            return served[0]
+        if asked not in served:
+            message = f"the model {asked!r} is not served here; served: {', '.join(served)}"
+            raise ApiError(404, message, param="model", code="model_not_found")
+        return asked
+
+
+def tenant_of(request: Request) -> str:
+    """Digest of the request's API key; empty where no key is asked for."""
+    return str(request.scope.get("state", {}).get("tenant", ""))

@@ -1,0 +1,139 @@
+"""Errors as clients see them: always `{"error": {"message", "type", "param", "code"}}`."""
+
+import logging
+import math
+from collections.abc import Mapping
+from contextvars import ContextVar
+from http import HTTPStatus
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, RequestFailedError
+
+log = logging.getLogger(__name__)
+
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="-")
+"""The HTTP request being answered, for logs and for messages that point to them."""
+
+ERROR_TYPES = {
+    401: "authentication_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+}
+"""HTTP status -> `type`; other 4xx are invalid_request_error, other 5xx server_error."""
+
+
+class ApiError(OctavoError):
+    """An error with its HTTP status. `param` names the request field, `code` is for programs."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+        super().__init__(message)
+
+    def body(self) -> dict[str, object]:
+        """The JSON object that the client gets."""
+        fallback = "invalid_request_error" if self.status < 500 else "server_error"
+        kind = ERROR_TYPES.get(self.status, fallback)
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        """The HTTP response."""
+        return Response(
+            msgspec.json.encode(self.body()), self.status, headers=self.headers, media_type="application/json"
+        )
+
+
+def from_exception(error: Exception) -> ApiError:
+    """The error that a client gets for an exception. What nobody foresaw is logged here and answered in general terms,
+    so that no path, address or module name leaves the server."""
+    match error:
+        case ApiError():
+            return error
+        case InvalidRequestError():
+            return ApiError(400, str(error), param=error.field, code="invalid_value")
+        case QueueFullError():
+            wait = {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
+            return ApiError(429, str(error), code="queue_full", headers=wait)
+        case EngineDeadError():
+            return engine_dead()
+        case RequestFailedError():
+            return ApiError(500, str(error), code="generation_failed")
+        case _:
+            request_id = REQUEST_ID.get()
+            log.error("request %s failed", request_id, exc_info=error)
+            return ApiError(500, f"internal error; the server's log knows it as {request_id}", code="internal_error")
+
+
+def engine_dead() -> ApiError:
+    """503: the engine core is gone."""
+    return ApiError(503, "the engine has stopped; the server is going down", code="engine_dead")
+
+
+def shutting_down() -> ApiError:
+    """503: the server drains."""
+    message = "the server is shutting down; send the request to another one or try again later"
+    return ApiError(503, message, code="shutting_down", headers={"Retry-After": "5"})
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Gives every error of the framework and of ours the same shape."""
+
+    async def ours(request: Request, error: Exception) -> Response:
+        return from_exception(error).response()
+
+    async def framework(request: Request, error: Exception) -> Response:
+        return _from_framework(request, error).response()
+
+    app.add_exception_handler(OctavoError, ours)
+    app.add_exception_handler(HTTPException, framework)
+    app.add_exception_handler(RequestValidationError, framework)
+
+
+def _from_framework(request: Request, error: Exception) -> ApiError:
+    if isinstance(error, HTTPException):
+        status, headers = error.status_code, error.headers
+        place = f"{request.method} {request.url.path}"
+        messages = {404: f"no such endpoint: {place}", 405: f"{place}: this endpoint does not take that method"}
+        message = messages.get(status, str(error.detail))
+        code = HTTPStatus(status).phrase.lower().replace(" ", "_")
+        return ApiError(status, message, code=code, headers=headers)
+    return ApiError(400, "the request's parameters are not valid", code="invalid_value")
+
+
+class ErrorBoundary:
+    """The last line of defence: an exception that nothing handled becomes a 500 in OpenAI's shape."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:
+            if scope["type"] != "http" or started:
+                raise
+            await from_exception(error).response()(scope, receive, send)

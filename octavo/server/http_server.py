@@ -1,0 +1,166 @@
+"""The HTTP server's life: bind, announce, serve, drain, stop; or notice that the engine died, say so, and go down."""
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from octavo.config import ServerConfig
+from octavo.errors import ConfigError
+from octavo.server.app import build_app
+from octavo.server.context import ServerContext
+
+log = logging.getLogger(__name__)
+
+DEATH_NOTICE_S = 2.0
+"""How long a server with a dead engine still answers, so that clients and probes learn why."""
+GOODBYE_S = 5
+"""How long uvicorn waits for connections to close once nothing is in flight."""
+
+
+def bind(config: ServerConfig) -> socket.socket:
+    """Takes the address before the model is loaded, so that a busy port costs no time.
+
+    Raises:
+        ConfigError: the host does not resolve, or the port cannot be had.
+    """
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise ConfigError("host", config.host, f"is no address of this machine ({error.strerror})") from None
+    listener = socket.socket(family, kind, proto)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise _bind_error(config, error) from None
+    return listener
+
+
+def _bind_error(config: ServerConfig, error: OSError) -> ConfigError:
+    match error.errno:
+        case errno.EADDRINUSE:
+            problem = "another program listens there; choose another with --port, or --port 0 for any free one"
+            return ConfigError("port", config.port, problem)
+        case errno.EACCES:
+            return ConfigError("port", config.port, "this user may not take it; choose one above 1023")
+    return ConfigError("host", config.host, f"cannot be listened on ({error.strerror})")
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL that reaches a listener from this machine."""
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without signal handlers of its own, telling when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals start a drain, which uvicorn knows nothing of."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts to accept, then says so."""
+        await super().startup(sockets)
+        self.listening.set()
+
+
+class HttpServer:
+    """One app on one socket. Create and run it in the loop of the engine."""
+
+    def __init__(self, server: ServerContext) -> None:
+        self._server = server
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        config = uvicorn.Config(
+            build_app(server),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=GOODBYE_S,
+        )
+        self._uvicorn = _Uvicorn(config)
+
+    def stop(self) -> None:
+        """Starts the drain; a second call ends it at once."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    async def run(self, listener: socket.socket, announce: Callable[[str], None]) -> bool:
+        """Serves until `stop` or the engine's death; owns and closes the listener.
+
+        Args:
+            announce: called once with the address when requests are accepted.
+
+        Returns:
+            True after an orderly stop, False if the engine died.
+        """
+        serving = asyncio.create_task(self._uvicorn.serve(sockets=[listener]))
+        death = asyncio.create_task(self._server.engine.wait_dead())
+        stop = asyncio.create_task(self._stop.wait())
+        listening = asyncio.create_task(self._uvicorn.listening.wait())
+        try:
+            await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                announce(address_of(listener))
+            await asyncio.wait({serving, death, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if death.done():
+                await self._mourn(death.result())
+            elif stop.done():
+                await self._drain()
+            self._uvicorn.should_exit = True
+            await serving
+            return not death.done()
+        finally:
+            for task in (serving, death, stop, listening):
+                task.cancel()
+            await asyncio.gather(serving, death, stop, listening, return_exceptions=True)
+
+    async def _mourn(self, reason: str) -> None:
+        log.error("the engine died: %s", reason)
+        self._server.state.die(reason)
+        await asyncio.sleep(DEATH_NOTICE_S)
+
+    async def _drain(self) -> None:
+        """Waits for running requests; the second signal cuts the wait short."""
+        patience = self._server.config.shutdown_timeout
+        log.info("draining: %d requests in flight, up to %g s", self._server.state.in_flight, patience)
+        drain = asyncio.create_task(self._server.state.drain(patience))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({drain, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not drain.done():
+            self._server.state.cut_off_now()
+        await drain
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Calls `stop` on SIGTERM and SIGINT while the block runs; for the main thread's loop."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,1 @@
+"""Octavo's own endpoints: tokens, health, load, metrics."""

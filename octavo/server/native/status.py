@@ -1,0 +1,66 @@
+"""GET /health, /ready, /version, /load and /metrics."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.responses import Response
+
+import octavo
+from octavo.errors import EngineDeadError
+from octavo.request.control import EngineLoad
+from octavo.server.context import ServerContext
+from octavo.server.errors import engine_dead
+
+LOAD_PATIENCE_S = 5.0
+"""A step may take this long before the engine counts as not answering."""
+
+
+class Status:
+    """What probes and dashboards ask."""
+
+    def __init__(self, server: ServerContext) -> None:
+        self._server = server
+
+    async def health(self) -> Response:
+        """200 while the engine lives, 503 once it is dead. A draining server is healthy."""
+        if not self._server.engine.alive:
+            return engine_dead().response()
+        return Response(b"{}", media_type="application/json")
+
+    async def ready(self) -> Response:
+        """200 while new requests are taken, 503 while draining or dead: routers look here."""
+        refusal = self._server.state.refusal()
+        if refusal is None and not self._server.engine.alive:
+            refusal = engine_dead()
+        return Response(b"{}", media_type="application/json") if refusal is None else refusal.response()
+
+    async def version(self) -> dict[str, str]:
+        """The version of Octavo."""
+        return {"version": octavo.__version__}
+
+    async def load(self) -> dict[str, Any]:
+        """How busy the engine is.
+
+        Raises:
+            EngineDeadError: it does not answer.
+        """
+        load: dict[str, Any] = msgspec.to_builtins(await self._load())
+        return load | {"num_http_in_flight": self._server.state.in_flight}
+
+    async def metrics(self) -> Response:
+        """Prometheus' text format. Answers also in front of a dead engine: then `octavo:engine_up` is 0."""
+        figures = self._server.metrics
+        try:
+            figures.engine.load = await self._load()
+        except EngineDeadError:
+            figures.engine.load = None
+        return Response(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def _load(self) -> EngineLoad:
+        try:
+            return await asyncio.wait_for(self._server.engine.load(), LOAD_PATIENCE_S)
+        except TimeoutError:
+            raise EngineDeadError("the engine does not answer") from None

@@ -1,0 +1,58 @@
+"""The body of POST /v1/chat/completions."""
+
+from typing import Annotated, Any
+
+from octavo.errors import InvalidRequestError
+from octavo.server.fields import Harmless, Honoured, Refused
+from octavo.server.openai.generation_body import GenerationBody
+from octavo.server.openai.message import ChatMessage
+
+TOOLS = "tool calling is not supported yet"
+
+
+class ChatBody(GenerationBody):
+    """A chat completion request."""
+
+    messages: Annotated[list[ChatMessage], Honoured("text only; a history may hold tool calls and results")]
+    max_completion_tokens: Annotated[int | None, Honoured("newer name of `max_tokens`; wins if both are given")] = None
+    logprobs: Annotated[bool | None, Honoured("logprobs of the answer's tokens")] = None
+    top_logprobs: Annotated[int | None, Honoured("with `logprobs`; up to `--max-logprobs`")] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("variables for the chat template")] = None
+    add_generation_prompt: Annotated[bool | None, Honoured("true by default")] = None
+
+    metadata: Annotated[dict[str, Any] | None, Harmless("not stored")] = None
+    safety_identifier: Annotated[str | None, Harmless("not stored")] = None
+    prompt_cache_key: Annotated[str | None, Harmless("the prefix cache needs no hint")] = None
+    prompt_cache_retention: Annotated[str | None, Harmless("an upper bound; blocks leave earlier if need be")] = None
+    parallel_tool_calls: Annotated[bool | None, Harmless("there are no tools to call")] = None
+
+    service_tier: Annotated[Any, Refused("there is one service tier", neutral=("auto", "default"))] = None
+    store: Annotated[Any, Refused("nothing is stored", neutral=(False,))] = None
+    tools: Annotated[Any, Refused(TOOLS, neutral=([],))] = None
+    tool_choice: Annotated[Any, Refused(TOOLS, neutral=("none", "auto"))] = None
+    functions: Annotated[Any, Refused(TOOLS, neutral=([],))] = None
+    function_call: Annotated[Any, Refused(TOOLS, neutral=("none", "auto"))] = None
+    modalities: Annotated[Any, Refused("the model answers in text only", neutral=(["text"],))] = None
+    audio: Annotated[Any, Refused("the model answers in text only")] = None
+    moderation: Annotated[Any, Refused("there is no moderation")] = None
+    prediction: Annotated[Any, Refused("predicted outputs are not supported")] = None
+    prompt_cache_options: Annotated[Any, Refused("the prefix cache gives no guarantees to hold a prefix")] = None
+    reasoning_effort: Annotated[Any, Refused("the effort of reasoning cannot be set; see chat_template_kwargs")] = None
+    verbosity: Annotated[Any, Refused("verbosity cannot be set; ask for it in the prompt")] = None
+    web_search_options: Annotated[Any, Refused("the server does not search the web")] = None
+
+    def plain_messages(self) -> list[dict[str, Any]]:
+        """The conversation as templates read it.
+
+        Raises:
+            InvalidRequestError: there is no message, or one lacks content.
+        """
+        if not self.messages:
+            raise InvalidRequestError("messages", [], "must hold at least one message")
+        plain = []
+        for index, message in enumerate(self.messages):
+            try:
+                plain.append(message.plain())
+            except ValueError as problem:
+                raise InvalidRequestError(f"messages[{index}].content", None, str(problem)) from None
+        return plain

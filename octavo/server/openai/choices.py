@@ -1,0 +1,157 @@
+"""From the engine's deltas to the pieces of an answer. Streamed and whole answers are made of the same pieces, so they
+cannot differ."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from octavo.engine.output import ChoiceDelta, GenerationDelta
+from octavo.request.outputs import FinishReason, LogprobRow
+from octavo.server.openai.prompts import Prompt
+from octavo.server.openai.token_texts import ScoredToken, TokenTexts
+from octavo.server.serving_engine import TextCodec
+
+PromptRows = Sequence[LogprobRow | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """What a request wants to see of its answer."""
+
+    num_top_logprobs: int | None = None
+    """None: no logprobs."""
+    num_prompt_logprobs: int | None = None
+    """vLLM's `prompt_logprobs`; None: not asked for."""
+    echo: bool = False
+    return_token_ids: bool = False
+    skip_special: bool = True
+    discard_output: bool = False
+    """max_tokens=0: only the prompt is wanted; the one token that the engine makes is dropped."""
+
+    @property
+    def needs_prompt_rows(self) -> bool:
+        """Whether the first piece of a choice cannot be written without the prompt's logprobs."""
+        return self.num_prompt_logprobs is not None or (self.echo and self.num_top_logprobs is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """The next part of one choice. Concatenated, pieces are the whole choice."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...] = ()
+    scored: tuple[ScoredToken, ...] = ()
+    first: bool = False
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+
+
+class ScoreKeeper:
+    """Holds the logprobs of tokens whose text is not shown yet; drops those that a stop string cuts off."""
+
+    def __init__(self, texts: TokenTexts, shown_chars: int) -> None:
+        self._texts = texts
+        self._shown_chars = shown_chars
+        self._waiting: list[ScoredToken] = []
+
+    def take(self, delta: ChoiceDelta) -> list[ScoredToken]:
+        """Adds a delta's tokens; returns those that may be shown with it."""
+        self._shown_chars += len(delta.text)
+        self._waiting += self._texts.score(delta.token_ids, delta.logprobs or ())
+        cut = isinstance(delta.stop_reason, str)
+        shown = len(self._waiting)
+        if delta.finish_reason is None or cut:
+            shown = sum(token.offset < self._shown_chars for token in self._waiting)
+        released, rest = self._waiting[:shown], self._waiting[shown:]
+        self._waiting = [] if cut else rest
+        return released
+
+
+class ChoiceWriter:
+    """One choice: turns its deltas into pieces, none of them empty."""
+
+    def __init__(
+        self, index: int, prompt: Prompt, rows: PromptRows | None, options: AnswerOptions, tokenizer: TextCodec | None
+    ) -> None:
+        self._index = index
+        self._options = options
+        self._echoed_text = prompt.text if options.echo else ""
+        self._has_text = tokenizer is not None
+        self._waiting_ids: list[int] = []
+        self._echoed: list[ScoredToken] = []
+        self._keeper: ScoreKeeper | None = None
+        self._started = False
+        if tokenizer is not None and options.num_top_logprobs is not None:
+            texts = TokenTexts(tokenizer, options.num_top_logprobs, skip_special=options.skip_special)
+            if options.echo:
+                self._echoed = texts.score_prompt(prompt.token_ids, rows or (), prompt.text)
+            self._keeper = ScoreKeeper(texts, len(self._echoed_text))
+
+    def write(self, delta: ChoiceDelta) -> Piece | None:
+        """The piece for a delta; None while there is nothing to show."""
+        if self._options.discard_output:
+            return self._prompt_alone() if delta.finish_reason is not None else None
+        self._waiting_ids += delta.token_ids
+        scored = [] if self._keeper is None else self._keeper.take(delta)
+        self._echoed += scored
+        if self._has_text and not delta.text and delta.finish_reason is None:
+            return None
+        return self._piece(delta.text, delta.finish_reason, delta.stop_reason)
+
+    def _prompt_alone(self) -> Piece:
+        self._waiting_ids = []
+        return self._piece("", FinishReason.LENGTH, None)
+
+    def _piece(self, text: str, finish: FinishReason | None, stop_reason: str | int | None) -> Piece:
+        first, self._started = not self._started, True
+        echoed, self._echoed_text = self._echoed_text, ""
+        token_ids, self._waiting_ids = tuple(self._waiting_ids), []
+        scored, self._echoed = tuple(self._echoed), []
+        return Piece(
+            index=self._index,
+            text=echoed + text,
+            token_ids=token_ids,
+            scored=scored,
+            first=first,
+            finish_reason=finish,
+            stop_reason=stop_reason,
+        )
+
+
+class PromptWriter:
+    """All choices of one prompt. Choices wait for the prompt's logprobs, which come with choice 0, where they need
+    them."""
+
+    def __init__(self, prompt: Prompt, first_index: int, options: AnswerOptions, tokenizer: TextCodec | None) -> None:
+        self.prompt = prompt
+        self.num_cached_tokens = 0
+        self.num_output_tokens = 0
+        self.prompt_rows: PromptRows | None = None
+        self._first_index = first_index
+        self._options = options
+        self._tokenizer = tokenizer
+        self._writers: dict[int, ChoiceWriter] = {}
+        self._backlog: list[ChoiceDelta] = []
+
+    def write(self, delta: GenerationDelta) -> Iterator[Piece]:
+        """Pieces for a delta of any choice."""
+        self.num_cached_tokens = delta.num_cached_tokens
+        if delta.prompt_logprobs is not None:
+            self.prompt_rows = delta.prompt_logprobs
+        self._backlog.append(delta.choice)
+        if self._options.needs_prompt_rows and self.prompt_rows is None:
+            return
+        ready, self._backlog = self._backlog, []
+        for choice in ready:
+            if not self._options.discard_output:
+                self.num_output_tokens += len(choice.token_ids)
+            piece = self._writer(choice.index).write(choice)
+            if piece is not None:
+                yield piece
+
+    def _writer(self, choice: int) -> ChoiceWriter:
+        if choice not in self._writers:
+            self._writers[choice] = ChoiceWriter(
+                self._first_index + choice, self.prompt, self.prompt_rows, self._options, self._tokenizer
+            )
+        return self._writers[choice]

@@ -1,0 +1,146 @@
+"""POST /v1/completions."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import InvalidRequestError
+from octavo.request.params import SamplingParams
+from octavo.server.body import read_body
+from octavo.server.context import ServerContext, tenant_of
+from octavo.server.generation import GenerationOrder
+from octavo.server.openai.answer import Answer, AnswerOrder, finish_reason
+from octavo.server.openai.choices import AnswerOptions, Piece, PromptWriter
+from octavo.server.openai.completion_body import CompletionBody
+from octavo.server.openai.logprobs import legacy_logprobs, prompt_logprob_rows
+from octavo.server.openai.prompts import Prompt, encode_prompt, fit_prompt
+from octavo.server.openai.respond import respond
+from octavo.server.openai.sampling import check_cache_salt, check_priority, check_streaming, sampling_params
+from octavo.server.serving_engine import TextCodec
+
+DEFAULT_MAX_TOKENS = 16
+
+
+class CompletionFormat:
+    """The shape of a text completion; whole choices and streamed ones look alike."""
+
+    whole_object = "text_completion"
+    chunk_object = "text_completion"
+
+    def __init__(self, options: AnswerOptions, tokenizer: TextCodec | None) -> None:
+        self._options = options
+        self._tokenizer = tokenizer
+
+    def choice(self, piece: Piece, prompt: PromptWriter) -> dict[str, Any]:
+        """A choice, whole or in part."""
+        logprobs = None if self._options.num_top_logprobs is None else legacy_logprobs(piece.scored)
+        choice: dict[str, Any] = {
+            "index": piece.index,
+            "text": piece.text,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason(piece.finish_reason),
+            "stop_reason": piece.stop_reason,
+        }
+        if self._options.return_token_ids:
+            choice["token_ids"] = piece.token_ids
+            choice["prompt_token_ids"] = prompt.prompt.token_ids if piece.first else None
+        count = self._options.num_prompt_logprobs
+        if count is not None and piece.first:
+            choice["prompt_logprobs"] = prompt_logprob_rows(self._tokenizer, prompt.prompt_rows or (), count)
+        return choice
+
+    def delta(self, piece: Piece, prompt: PromptWriter) -> dict[str, Any]:
+        """A part of a choice."""
+        return self.choice(piece, prompt)
+
+    def beside_choices(self, prompts: Sequence[PromptWriter]) -> dict[str, Any]:
+        """Nothing: prompts differ per choice."""
+        return {}
+
+
+class Completions:
+    """The endpoint."""
+
+    def __init__(self, server: ServerContext) -> None:
+        self._server = server
+
+    async def __call__(self, request: Request) -> Response:
+        """Answers one request."""
+        arrival = self._server.clock()
+        body = await read_body(request, CompletionBody, self._server.config.max_body_bytes)
+        order = await self._order(body, arrival, tenant_of(request))
+        return await respond(request, self._server, Answer(self._server, order), stream=bool(body.stream))
+
+    async def _order(self, body: CompletionBody, arrival: float, tenant: str) -> AnswerOrder:
+        model = self._server.model_name(body.model)
+        check_streaming(body)
+        _check_best_of(body)
+        options = self._options(body)
+        params = self._params(body)
+        prompts = [await self._prompt(body, prompt, params) for prompt in body.prompt]
+        order = GenerationOrder(
+            request_id=f"cmpl-{uuid.uuid4().hex}",
+            prompts=[prompt.token_ids for prompt in prompts],
+            params=params,
+            tenant=tenant,
+            priority=check_priority(body, self._server.scheduling_policy),
+            cache_salt=check_cache_salt(body),
+        )
+        return AnswerOrder(
+            generation=order,
+            prompts=prompts,
+            options=options,
+            format=CompletionFormat(options, self._server.engine.tokenizer),
+            model=model,
+            arrival=arrival,
+            stream_options=body.stream_options,
+        )
+
+    def _options(self, body: CompletionBody) -> AnswerOptions:
+        if body.logprobs is not None and self._server.engine.tokenizer is None:
+            raise InvalidRequestError("logprobs", body.logprobs, "this server runs without a tokenizer to spell tokens")
+        return AnswerOptions(
+            num_top_logprobs=body.logprobs,
+            num_prompt_logprobs=body.prompt_logprobs,
+            echo=bool(body.echo),
+            return_token_ids=bool(body.return_token_ids),
+            skip_special=body.skip_special_tokens is not False,
+            discard_output=body.max_tokens == 0,
+        )
+
+    def _params(self, body: CompletionBody) -> SamplingParams:
+        """max_tokens=0 asks the engine for one token, which a prompt's last step yields anyway."""
+        max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens or 1
+        echoed = body.logprobs if body.echo else None
+        asked = [count for count in (body.prompt_logprobs, echoed) if count is not None]
+        return sampling_params(
+            body,
+            self._server.engine.info.sampling_defaults,
+            max_tokens=max_tokens,
+            logprobs=body.logprobs,
+            prompt_logprobs=max(asked, default=None),
+            detokenize=self._server.engine.tokenizer is not None,
+        )
+
+    async def _prompt(self, body: CompletionBody, prompt: str | list[int], params: SamplingParams) -> Prompt:
+        engine, echo = self._server.engine, bool(body.echo)
+        encoded = await encode_prompt(engine, prompt, echo=echo)
+        fitted = fit_prompt(
+            encoded.token_ids,
+            engine.info,
+            truncate=body.truncate_prompt_tokens,
+            max_tokens=params.max_tokens,
+            field="prompt",
+        )
+        if len(fitted) == len(encoded.token_ids):
+            return encoded
+        return await encode_prompt(engine, fitted, echo=echo)
+
+
+def _check_best_of(body: CompletionBody) -> None:
+    n = 1 if body.n is None else body.n
+    if body.best_of is not None and body.best_of != n:
+        raise InvalidRequestError("best_of", body.best_of, f"only a value equal to n={n} is supported")

@@ -1,0 +1,82 @@
+"""What completions and chat completions have in common: sampling, ending, streaming."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, StrictStr, WithJsonSchema
+
+from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
+
+MAX_STOP_STRINGS = 64
+"""Every token is searched for every stop string, so their number is bounded."""
+
+
+class StreamOptions(StrictModel):
+    """What a stream carries beside the answer."""
+
+    include_usage: bool | None = None
+    """A last chunk with the usage of the whole request."""
+    continuous_usage_stats: bool | None = None
+    """Usage so far in every chunk."""
+    include_obfuscation: bool | None = None
+    """Padding against traffic analysis: off is what happens, so only true is refused."""
+
+
+def _stop_list(value: Any) -> Any:
+    """One stop string or a list of them, as a list."""
+    if isinstance(value, str):
+        return [value]
+    listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if value is not None and not listed:
+        raise ValueError("must be a string or a list of strings")
+    if value is not None and len(value) > MAX_STOP_STRINGS:
+        raise ValueError(f"must hold at most {MAX_STOP_STRINGS} strings")
+    return value
+
+
+StopList = Annotated[
+    list[StrictStr] | None,
+    BeforeValidator(_stop_list),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}),
+]
+
+STRUCTURED = "structured output is not supported yet; ask for the format in the prompt"
+
+
+class GenerationBody(RequestBody):
+    """Fields of both generating endpoints. Ranges are checked by SamplingParams, types here."""
+
+    model: Annotated[str | None, Honoured("one of /v1/models, 404 otherwise; absent: the model served")] = None
+    stream: Annotated[bool | None, Honoured("server-sent events, `[DONE]` last")] = None
+    stream_options: Annotated[
+        StreamOptions | None, Honoured("with `stream`; `include_usage`, `continuous_usage_stats`")
+    ] = None
+    n: Annotated[int | None, Honoured("answers per prompt, 1 to 128")] = None
+    max_tokens: Annotated[int | None, Honoured("completions: 16 if absent, 0 allowed; chat: all that fits")] = None
+    temperature: Annotated[float | None, Honoured("0 is greedy; the model's default if absent")] = None
+    top_p: Annotated[float | None, Honoured("in (0, 1]")] = None
+    frequency_penalty: Annotated[float | None, Honoured("in [-2, 2], over output tokens")] = None
+    presence_penalty: Annotated[float | None, Honoured("in [-2, 2], over output tokens")] = None
+    logit_bias: Annotated[dict[int, float] | None, Honoured("token id to [-100, 100]")] = None
+    seed: Annotated[int | None, Honoured("0 to 2^63 - 1; the same seed gives the same tokens, in any company")] = None
+    stop: Annotated[StopList, Honoured(f"up to {MAX_STOP_STRINGS} strings")] = None
+    user: Annotated[str | None, Harmless("not stored")] = None
+
+    top_k: Annotated[int | None, Honoured("0 or -1: off")] = None
+    min_p: Annotated[float | None, Honoured("in [0, 1]")] = None
+    repetition_penalty: Annotated[float | None, Honoured("over prompt and output tokens")] = None
+    min_tokens: Annotated[int | None, Honoured("no end before this many tokens")] = None
+    stop_token_ids: Annotated[list[int] | None, Honoured("beside the model's own end ids")] = None
+    include_stop_str_in_output: Annotated[bool | None, Honoured()] = None
+    ignore_eos: Annotated[bool | None, Honoured("go on past the model's end ids")] = None
+    skip_special_tokens: Annotated[bool | None, Honoured("true by default")] = None
+    bad_words: Annotated[list[str] | None, Honoured("words that must not appear")] = None
+    allowed_token_ids: Annotated[list[int] | None, Honoured("only these can be sampled")] = None
+    prompt_logprobs: Annotated[int | None, Honoured("logprobs of the prompt's tokens, this many per position")] = None
+    truncate_prompt_tokens: Annotated[
+        int | None, Honoured("keep the last k prompt tokens; -1: as many as leave room for the answer")
+    ] = None
+    return_token_ids: Annotated[bool | None, Honoured("`token_ids` and `prompt_token_ids` in the choices")] = None
+    cache_salt: Annotated[str | None, Honoured("prefixes are shared only with requests of the same salt")] = None
+    priority: Annotated[int | None, Honoured("lower first; needs `--scheduling-policy priority`, else only 0")] = None
+    structured_outputs: Annotated[Any, Refused(STRUCTURED)] = None
+    response_format: Annotated[Any, Refused(STRUCTURED, neutral=({"type": "text"},))] = None

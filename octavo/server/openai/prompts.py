@@ -1,0 +1,100 @@
+"""Prompts as token ids: encoded, checked against the vocabulary and the context, truncated where asked."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from octavo.engine.output import EngineInfo
+from octavo.errors import InvalidRequestError
+from octavo.server.errors import ApiError
+from octavo.server.serving_engine import ServingEngine, TextCodec
+
+LONG_TEXT_CHARS = 20_000
+"""From here on a text is encoded in a thread: it would hold up everybody's streams."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt, ready for the engine. `text` is what echo gives back."""
+
+    token_ids: list[int]
+    text: str = ""
+
+
+async def encode_prompt(engine: ServingEngine, prompt: str | list[int], *, echo: bool) -> Prompt:
+    """A completion's prompt.
+
+    Raises:
+        InvalidRequestError: an id outside the vocabulary; an empty prompt; text without a tokenizer.
+    """
+    if isinstance(prompt, str):
+        token_ids = await encode_text(_tokenizer(engine, prompt), prompt, add_special=True)
+        if not token_ids:
+            raise InvalidRequestError("prompt", prompt, "must hold at least one token")
+        return Prompt(token_ids, prompt)
+    check_ids(prompt, engine.info.vocab_size, "prompt")
+    return Prompt(prompt, _tokenizer(engine, prompt).decode(prompt) if echo else "")
+
+
+async def encode_text(tokenizer: TextCodec, text: str, *, add_special: bool, parse_special: bool = False) -> list[int]:
+    """Token ids of a text of any length, without holding up the event loop."""
+    if len(text) < LONG_TEXT_CHARS:
+        return tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+    return await asyncio.to_thread(tokenizer.encode, text, add_special=add_special, parse_special=parse_special)
+
+
+def check_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
+    """Checks that ids exist.
+
+    Raises:
+        InvalidRequestError: naming the first that does not.
+    """
+    if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+        wrong = next(i for i in token_ids if not 0 <= i < vocab_size)
+        raise InvalidRequestError(field, wrong, f"token ids run from 0 to {vocab_size - 1}")
+
+
+def fit_prompt(
+    token_ids: list[int], info: EngineInfo, *, truncate: int | None, max_tokens: int | None, field: str
+) -> list[int]:
+    """Truncates if asked, then checks that prompt and answer fit the context.
+
+        |<-- dropped -->|<-- kept: truncate_prompt_tokens -->|<-- answer: max_tokens, or at least 1 -->|
+                        0                                  prompt                              max_model_len
+
+    Raises:
+        ApiError: 400 with the numbers.
+        InvalidRequestError: `truncate` cannot be honoured.
+    """
+    reserve = max_tokens or 1
+    if truncate is not None:
+        token_ids = token_ids[-_keep(truncate, info.max_model_len - reserve) :]
+    if len(token_ids) + reserve > info.max_model_len:
+        raise _too_long(len(token_ids), max_tokens, info.max_model_len, field)
+    return token_ids
+
+
+def _keep(truncate: int, room: int) -> int:
+    if truncate != -1 and truncate < 1:
+        problem = "must be -1 (as many as leave room for the answer) or at least 1"
+        raise InvalidRequestError("truncate_prompt_tokens", truncate, problem)
+    return max(1, room) if truncate == -1 else truncate
+
+
+def _too_long(num_prompt: int, max_tokens: int | None, context: int, field: str) -> ApiError:
+    if num_prompt + 1 > context:
+        problem = f"the prompt has {num_prompt} tokens and one must be left for the answer; shorten it"
+    else:
+        field = "max_tokens"
+        problem = (
+            f"{num_prompt} prompt tokens and max_tokens={max_tokens} make {num_prompt + (max_tokens or 0)}; "
+            f"at most {context - num_prompt} are left for the answer"
+        )
+    message = f"{field}: this model's context holds {context} tokens: {problem}"
+    return ApiError(400, message, param=field, code="context_length_exceeded")
+
+
+def _tokenizer(engine: ServingEngine, prompt: object) -> TextCodec:
+    if engine.tokenizer is None:
+        raise InvalidRequestError("prompt", prompt, "this server runs without a tokenizer: send and expect token ids")
+    return engine.tokenizer

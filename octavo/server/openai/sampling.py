@@ -1,0 +1,102 @@
+"""From a request body to sampling parameters: what the user left out comes from the model, then from OpenAI."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from octavo.errors import InvalidRequestError
+from octavo.request.params import SamplingParams
+from octavo.server.openai.generation_body import GenerationBody
+
+SAME_NAME = (
+    "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "seed",
+    "min_tokens",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "skip_special_tokens",
+    "prompt_logprobs",
+)
+"""Fields that pass as they are."""
+AS_TUPLE = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
+"""List fields; an empty list means none."""
+
+
+def sampling_params(
+    body: GenerationBody,
+    model_defaults: Mapping[str, float],
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+    detokenize: bool,
+) -> SamplingParams:
+    """Builds the parameters of a request.
+
+    Args:
+        model_defaults: recommended by the model's own generation config; used where the body is silent.
+        max_tokens, logprobs, prompt_logprobs: as worked out by the endpoint, whose spellings differ.
+        detokenize: False where the server has no tokenizer.
+
+    Raises:
+        InvalidRequestError: a value out of range, naming the field.
+    """
+    chosen: dict[str, Any] = dict(model_defaults)
+    given = {name: getattr(body, name) for name in SAME_NAME}
+    chosen |= {name: value for name, value in given.items() if value is not None}
+    chosen |= {name: tuple(getattr(body, name)) for name in AS_TUPLE if getattr(body, name)}
+    chosen |= {
+        "max_tokens": max_tokens,
+        "logprobs": logprobs,
+        "prompt_logprobs": prompt_logprobs,
+        "detokenize": detokenize,
+    }
+    return SamplingParams(**chosen)
+
+
+def check_streaming(body: GenerationBody) -> None:
+    """Refuses stream options that have no stream, or no effect.
+
+    Raises:
+        InvalidRequestError: naming the option.
+    """
+    if body.stream_options is None:
+        return
+    if not body.stream:
+        raise InvalidRequestError("stream_options", body.stream_options.model_dump(), "needs stream=true")
+    if body.stream_options.include_obfuscation:
+        raise InvalidRequestError("stream_options.include_obfuscation", True, "obfuscation is not supported")
+
+
+def check_priority(body: GenerationBody, scheduling_policy: str) -> int:
+    """The request's priority.
+
+    Raises:
+        InvalidRequestError: it would have no effect under the server's policy, or is no 64-bit integer.
+    """
+    priority = body.priority or 0
+    if priority and scheduling_policy != "priority":
+        problem = f"has no effect under the policy {scheduling_policy!r}; start with --scheduling-policy priority"
+        raise InvalidRequestError("priority", priority, problem)
+    if not -(2**63) <= priority < 2**63:
+        raise InvalidRequestError("priority", priority, "must be a 64-bit integer")
+    return priority
+
+
+def check_cache_salt(body: GenerationBody) -> str | None:
+    """The request's cache salt.
+
+    Raises:
+        InvalidRequestError: it is empty or very long.
+    """
+    salt = body.cache_salt
+    if salt is not None and not 1 <= len(salt) <= 128:
+        raise InvalidRequestError("cache_salt", salt, "must hold 1 to 128 characters")
+    return salt

@@ -1,0 +1,94 @@
+"""What the server needs of an engine: the contract between HTTP and generation. `AsyncLLM` fulfils it; tests bring
+a deterministic stand-in."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Protocol
+
+from octavo.engine.output import EngineInfo, GenerationDelta
+from octavo.request.control import EngineLoad
+from octavo.request.params import SamplingParams
+
+
+class TextCodec(Protocol):
+    """The tokenizer, as far as the server looks into it."""
+
+    def encode(self, text: str, *, add_special: bool, parse_special: bool = False) -> list[int]:
+        """Token ids of a text; `parse_special` reads the spelling of special tokens as those tokens."""
+        ...
+
+    def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Text of token ids."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that one token spells; they may be a part of a UTF-8 character."""
+        ...
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token is a control token, which `skip_special` leaves out of the text."""
+        ...
+
+
+class ServingEngine(Protocol):
+    """One loaded model that generates."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """Facts fixed after start."""
+        ...
+
+    @property
+    def tokenizer(self) -> TextCodec | None:
+        """None: token ids in, token ids out."""
+        ...
+
+    @property
+    def template(self) -> object | None:
+        """None: the model has no chat template, so it cannot chat."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """False once the engine core is gone."""
+        ...
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        request_id: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        """Streams one prompt's choices, interleaved where n > 1. Closing the iterator aborts.
+
+        Raises:
+            InvalidRequestError: at once, from the call itself.
+            QueueFullError, EngineDeadError: from the iterator.
+        """
+        ...
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Token ids of a conversation under the model's chat template.
+
+        Raises:
+            InvalidRequestError: the template refuses the messages.
+        """
+        ...
+
+    async def load(self) -> EngineLoad:
+        """How busy the engine is."""
+        ...
+
+    async def wait_dead(self) -> str:
+        """Returns the reason when the engine core dies of itself."""
+        ...

@@ -1,0 +1,81 @@
+"""Whether the server takes requests: serving, draining, or in front of a dead engine."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+from octavo.server.errors import ApiError, engine_dead, shutting_down
+
+
+class Phase(Enum):
+    """Where the server is in its life."""
+
+    SERVING = "serving"
+    DRAINING = "draining"
+    """No new requests; those that run may finish."""
+    DEAD = "dead"
+    """The engine is gone."""
+
+
+class ServerState:
+    """The phase, and the requests being generated. Lives in the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.SERVING
+        self.death_reason: str | None = None
+        self.in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._cut_off = asyncio.Event()
+
+    def refusal(self) -> ApiError | None:
+        """Why a new request cannot be taken; None if it can."""
+        match self.phase:
+            case Phase.DRAINING:
+                return shutting_down()
+            case Phase.DEAD:
+                return engine_dead()
+        return None
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Holds a place for one request.
+
+        Raises:
+            ApiError: 503 while draining or dead.
+        """
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
+        self.in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            if self.in_flight == 0:
+                self._idle.set()
+
+    def die(self, reason: str) -> None:
+        """Notes that the engine is gone."""
+        self.phase, self.death_reason = Phase.DEAD, reason
+
+    async def drain(self, timeout_s: float) -> None:
+        """Takes no more requests, gives those that run `timeout_s` seconds, then cuts them off and waits until each
+        has told its client."""
+        if self.phase is Phase.SERVING:
+            self.phase = Phase.DRAINING
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            self.cut_off_now()
+            await self._idle.wait()
+
+    def cut_off_now(self) -> None:
+        """Ends the patience with running requests."""
+        self._cut_off.set()
+
+    async def cut_off(self) -> None:
+        """Returns when running requests must end at once."""
+        await self._cut_off.wait()

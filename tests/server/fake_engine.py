@@ -1,0 +1,285 @@
+"""A deterministic engine without a model: bytes are tokens, answers follow from the prompt, faults come on demand."""
+
+import asyncio
+import codecs
+import hashlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
+from octavo.errors import EngineDeadError, InvalidRequestError, QueueFullError
+from octavo.request.control import EngineLoad
+from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
+from octavo.request.params import SamplingParams, validate_against_vocabulary
+
+EOS, BOS, IM_START, IM_END = 256, 257, 258, 259
+SPECIAL = {EOS: b"<|eos|>", BOS: b"<|bos|>", IM_START: b"<|im_start|>", IM_END: b"<|im_end|>"}
+WORDS = [b"DEF", b" ha", b"the", b" the", b"\xf0\x9f", b"\x98\x80", b"\n\n"]
+VOCAB = [bytes([i]) for i in range(256)] + list(SPECIAL.values()) + WORDS
+LETTERS = [*range(ord("a"), ord("z") + 1), ord(" "), len(VOCAB) - 7, len(VOCAB) - 4]
+
+
+class FakeTokenizer:
+    """One token per byte, a few longer ones, four special ones."""
+
+    vocab_size = len(VOCAB)
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        ids = [BOS] if add_special else []
+        rest = text.encode()
+        candidates = sorted(
+            [(word, VOCAB.index(word, 256)) for word in WORDS]
+            + ([(word, token_id) for token_id, word in SPECIAL.items()] if parse_special else []),
+            key=lambda pair: -len(pair[0]),
+        )
+        while rest:
+            word, token_id = next((pair for pair in candidates if rest.startswith(pair[0])), (rest[:1], rest[0]))
+            ids.append(token_id)
+            rest = rest[len(word) :]
+        return ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
+        shown = [i for i in token_ids if not (skip_special and i in SPECIAL)]
+        return b"".join(VOCAB[i] for i in shown).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return VOCAB[token_id]
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in SPECIAL
+
+
+class FakeEngine:
+    """Fulfils `ServingEngine`. `scripts` maps a prompt text to the ids of its answer; other answers are noise made of
+    prompt, seed and position. `gate` holds back every token after the first while it is closed."""
+
+    def __init__(self, *, max_model_len: int = 512, chat: bool = True, tokenizer: bool = True) -> None:
+        self.tokenizer = FakeTokenizer() if tokenizer else None
+        self.template = "fake" if chat else None
+        self.info = EngineInfo(
+            model="fake",
+            served_model_names=("fake", "fake-alias"),
+            architecture="fake",
+            max_model_len=max_model_len,
+            vocab_size=len(VOCAB),
+            eos_token_ids=(EOS,),
+            block_size=16,
+            num_blocks=1000,
+            kv_bytes_per_token=1,
+            weight_bytes=1,
+            max_logprobs=20,
+            max_num_seqs=8,
+            max_num_batched_tokens=64,
+            threads=1,
+            isa="portable",
+            sampling_defaults={"temperature": 0.5},
+        )
+        self.scripts: dict[str, list[int]] = {}
+        self.queue_full = False
+        self.fail_after: dict[str, int] = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.seen: list[tuple[tuple[int, ...], SamplingParams, dict[str, Any]]] = []
+        self.live: set[tuple[str, int]] = set()
+        self.num_generated = 0
+        self.num_prompt = 0
+        self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def alive(self) -> bool:
+        return not self._dead.done()
+
+    def kill(self, reason: str) -> None:
+        """The core process is gone: streams fail, and so does everything after."""
+        self._dead.set_result(reason)
+        self.gate.set()
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        request_id: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        if isinstance(prompt, str) or not request_id:
+            raise TypeError("the server sends token ids under an id of its own")
+        validate_against_vocabulary(params, len(VOCAB), self.info.max_logprobs)
+        room = self.info.max_model_len - len(prompt)
+        if room < 1:
+            raise InvalidRequestError("prompt", len(prompt), "too long")
+        self.seen.append((tuple(prompt), params, {"tenant": tenant, "priority": priority, "cache_salt": cache_salt}))
+        return self._interleaved(tuple(prompt), params, request_id, room)
+
+    async def _interleaved(
+        self, prompt: tuple[int, ...], params: SamplingParams, request_id: str, room: int
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        if not self.alive:
+            raise EngineDeadError(self._dead.result())
+        if self.queue_full:
+            raise QueueFullError("the waiting queue is full", retry_after_s=1.5)
+        self.num_prompt += len(prompt)
+        choices = [FakeChoice(self, prompt, params, index, room) for index in range(params.n)]
+        keys = {(request_id, choice.index) for choice in choices}
+        self.live |= keys
+        try:
+            for step in range(room + 1):
+                if step:
+                    await self.gate.wait()
+                await asyncio.sleep(0)
+                if not self.alive:
+                    raise EngineDeadError(self._dead.result())
+                for choice in [choice for choice in choices if not choice.finished]:
+                    for delta in choice.step():
+                        yield self._wrap(request_id, prompt, params, delta, first=step == 0)
+                if all(choice.finished for choice in choices):
+                    return
+        finally:
+            self.live -= keys
+
+    def _wrap(
+        self, request_id: str, prompt: tuple[int, ...], params: SamplingParams, delta: ChoiceDelta, *, first: bool
+    ) -> GenerationDelta:
+        rows = None
+        if params.prompt_logprobs is not None and delta.index == 0 and first:
+            rows = (None, *(logprob_row(i, params.prompt_logprobs) for i in prompt[1:]))
+        return GenerationDelta(
+            request_id=request_id,
+            choice=delta,
+            prompt_token_ids=prompt,
+            num_cached_tokens=len(prompt) // 16 * 16,
+            prompt_logprobs=rows,
+        )
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        if self.tokenizer is None:
+            raise InvalidRequestError("messages", None, "no tokenizer")
+        ids: list[int] = [BOS]
+        for message in messages:
+            content = message["content"]
+            text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+            text += "".join(str(call["function"]) for call in message.get("tool_calls", []))
+            text = f"{message['role']}\n{text}" + "".join(f"{k}={v}" for k, v in (variables or {}).items())
+            ids += [IM_START, *self.tokenizer.encode(text, add_special=False), IM_END]
+        if add_generation_prompt:
+            ids += [IM_START, *self.tokenizer.encode("assistant\n", add_special=False)]
+        return ids
+
+    async def load(self) -> EngineLoad:
+        if not self.alive:
+            raise EngineDeadError(self._dead.result())
+        counters = {"prompt_tokens": self.num_prompt, "generation_tokens": self.num_generated, "steps": 3}
+        return EngineLoad(
+            num_waiting=0,
+            num_running=len(self.live),
+            num_free_blocks=1000 - len(self.live),
+            num_blocks=1000,
+            num_cached_blocks=0,
+            counters={name: float(value) for name, value in counters.items()},
+        )
+
+    async def wait_dead(self) -> str:
+        return await asyncio.shield(self._dead)
+
+
+class FakeChoice:
+    """One choice: token by token, text held back while it may be half a character or the start of a stop string."""
+
+    def __init__(
+        self, engine: FakeEngine, prompt: tuple[int, ...], params: SamplingParams, index: int, room: int
+    ) -> None:
+        self.index = index
+        self.finished = False
+        self._engine = engine
+        self._params = params
+        self._limit = min(params.max_tokens or room, room)
+        text = "" if engine.tokenizer is None else engine.tokenizer.decode(prompt)
+        self._fail_after = engine.fail_after.get(text)
+        self._script = engine.scripts.get(text)
+        noise = 0 if params.greedy else (params.seed or 0) + index
+        self._key = hashlib.sha256(repr((prompt, noise)).encode()).digest()
+        self._reader = codecs.getincrementaldecoder("utf-8")("replace")
+        self._position = 0
+        self._text = ""
+        self._shown = 0
+        self._held: list[int] = []
+
+    def step(self) -> list[ChoiceDelta]:
+        """Deltas of the next token: none while everything is held back."""
+        if self._position == self._fail_after:
+            return [self._end("", FinishReason.ERROR, error="the row holds NaN", stop_reason=None)]
+        token_id = self._next()
+        self._position += 1
+        self._engine.num_generated += 1
+        self._held.append(token_id)
+        if token_id == EOS and not self._params.ignore_eos:
+            return [self._end(self._tail(), FinishReason.STOP)]
+        if token_id in self._params.stop_token_ids:
+            return [self._end(self._tail(), FinishReason.STOP, stop_reason=token_id)]
+        if not (token_id in SPECIAL and self._params.skip_special_tokens):
+            self._text += self._reader.decode(VOCAB[token_id])
+        return self._look_for_stop()
+
+    def _look_for_stop(self) -> list[ChoiceDelta]:
+        hits = [(self._text.find(stop), stop) for stop in self._params.stop if stop in self._text]
+        if hits:
+            where, stop = min(hits)
+            end = where + (len(stop) if self._params.include_stop_str_in_output else 0)
+            text, self._text = self._text[self._shown : end], self._text[:end]
+            return [self._end(text, FinishReason.STOP, stop_reason=stop)]
+        if self._position == self._limit:
+            return [self._end(self._tail(), FinishReason.LENGTH)]
+        ready = len(self._text) - self._possible_stop()
+        text, self._shown = self._text[self._shown : ready], max(self._shown, ready)
+        return [self._delta(text)] if text else []
+
+    def _possible_stop(self) -> int:
+        """Characters at the end that may begin a stop string."""
+        return max(
+            (k for stop in self._params.stop for k in range(1, len(stop)) if self._text.endswith(stop[:k])), default=0
+        )
+
+    def _tail(self) -> str:
+        return self._text[self._shown :] + self._reader.decode(b"", final=True)
+
+    def _next(self) -> int:
+        if self._script is not None:
+            return self._script[self._position] if self._position < len(self._script) else EOS
+        return LETTERS[self._key[self._position % len(self._key)] % len(LETTERS)]
+
+    def _delta(self, text: str) -> ChoiceDelta:
+        ids, self._held = tuple(self._held), []
+        rows = None if self._params.logprobs is None else tuple(logprob_row(i, self._params.logprobs) for i in ids)
+        return ChoiceDelta(index=self.index, text=text, token_ids=ids, logprobs=rows)
+
+    def _end(
+        self, text: str, reason: FinishReason, *, stop_reason: str | int | None = None, error: str | None = None
+    ) -> ChoiceDelta:
+        self.finished = True
+        delta = self._delta(text)
+        return ChoiceDelta(
+            index=self.index,
+            text=delta.text,
+            token_ids=delta.token_ids,
+            logprobs=delta.logprobs,
+            finish_reason=reason,
+            stop_reason=stop_reason,
+            error=error,
+            stats=RequestStats(arrival_s=1.0, first_scheduled_s=1.1, first_token_s=1.2, finished_s=1.5),
+        )
+
+
+def logprob_row(token_id: int, count: int) -> LogprobRow:
+    """Logprobs that can be worked out by hand: the chosen token at -0.5, others 1 apart below it."""
+    others = [(token_id + step) % len(VOCAB) for step in range(1, count)]
+    ids = [token_id, *([token_id] if count else []), *others]
+    return LogprobRow(ids, [-0.5, *([-0.5] if count else []), *(-1.5 - i for i in range(len(others)))], 1)

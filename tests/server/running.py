@@ -1,0 +1,86 @@
+"""A real server on loopback in a thread of its own, with an engine made in its loop."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from octavo.config import ServerConfig
+from octavo.server.app import build_context
+from octavo.server.context import ServerContext
+from octavo.server.http_server import HttpServer, bind
+from octavo.server.serving_engine import ServingEngine
+
+Engine = TypeVar("Engine", bound=ServingEngine)
+Result = TypeVar("Result")
+
+
+class RunningServer(Generic[Engine]):
+    """A server that accepts requests at `url`. `in_loop` reaches what lives in its thread."""
+
+    url: str
+    engine: Engine
+    context: ServerContext
+    http: HttpServer
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.ended_well: bool | None = None
+
+    def in_loop(self, call: Callable[[], Result]) -> Result:
+        """Runs a function in the server's thread and returns its result."""
+
+        async def wrapped() -> Result:
+            return call()
+
+        return asyncio.run_coroutine_threadsafe(wrapped(), self._loop).result(timeout=30)
+
+
+@contextmanager
+def running_server(
+    start_engine: Callable[[], Awaitable[Engine]],
+    config: ServerConfig | None = None,
+    scheduling_policy: str = "fcfs",
+) -> Iterator[RunningServer[Engine]]:
+    """Runs a server for the length of the block."""
+    settings = config or ServerConfig(port=0, shutdown_timeout=5)
+    loop = asyncio.new_event_loop()
+    running: RunningServer[Engine] = RunningServer(loop)
+    ready = threading.Event()
+
+    async def main() -> None:
+        running.engine = await start_engine()
+        running.context = build_context(running.engine, settings, scheduling_policy=scheduling_policy)
+        running.http = HttpServer(running.context)
+
+        def announce(url: str) -> None:
+            running.url = url
+            ready.set()
+
+        running.ended_well = await running.http.run(bind(settings), announce)
+
+    failures: list[BaseException] = []
+
+    def thread_main() -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(main())
+        except BaseException as failure:
+            failures.append(failure)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=thread_main, name="server")
+    thread.start()
+    ready.wait(timeout=120)
+    try:
+        if failures:
+            raise failures[0]
+        yield running
+    finally:
+        if thread.is_alive() and not failures:
+            loop.call_soon_threadsafe(running.http.stop)
+        thread.join(timeout=60)
+        if thread.is_alive():
+            raise RuntimeError("the server did not stop")
