@@ -1,0 +1,187 @@
+"""Disconnects, drains, and the death of the engine."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from octavo.config import ServerConfig
+from octavo.errors import ConfigError
+from octavo.server.http_server import bind
+from tests.server.conftest import FakeServer, fake, wait_until
+from tests.server.running import running_server
+from tests.server.test_refusals import check_error
+
+ENDLESS = {"prompt": "endless", "max_tokens": 500, "ignore_eos": True}
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with running_server(fake) as running:
+        running.in_loop(running.engine.gate.clear)
+        yield running
+        if running.ended_well is None:
+            running.in_loop(running.engine.gate.set)
+
+
+def send_raw(url: str, body: dict[str, Any]) -> socket.socket:
+    """Sends a request over a bare socket and leaves the connection open."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)))
+    payload = json.dumps(body).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(payload)}\r\n\r\n"
+    connection.sendall(head.encode() + payload)
+    return connection
+
+
+@pytest.mark.parametrize("extra", [{}, {"n": 3}, {"prompt": ["a", "b", "c"]}], ids=["one", "n", "list"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_ends_its_generation(server: FakeServer, stream: bool, extra: dict[str, Any]) -> None:
+    connection = send_raw(server.url, ENDLESS | extra | {"stream": stream})
+    count = 1 if not extra else 3
+    wait_until(lambda: len(server.engine.live) == count, "the request runs")
+    if stream:
+        assert connection.recv(64)
+    connection.close()
+    wait_until(lambda: not server.engine.live, "the generation ended")
+    wait_until(lambda: server.context.state.in_flight == 0, "the request is forgotten")
+    generated = server.engine.num_generated
+    server.in_loop(server.engine.gate.set)
+    httpx.get(f"{server.url}/load")
+    assert server.engine.num_generated == generated
+
+
+def test_many_aborted_streams_leave_nothing_behind(server: FakeServer) -> None:
+    server.in_loop(server.engine.gate.set)
+    for number in range(60):
+        connection = send_raw(server.url, ENDLESS | {"stream": True, "n": 1 + number % 3})
+        if number % 2:
+            connection.recv(100 * (1 + number % 7))
+        connection.close()
+    wait_until(lambda: not server.engine.live and server.context.state.in_flight == 0, "all ended")
+    assert httpx.post(f"{server.url}/v1/completions", json={"prompt": "x", "max_tokens": 3}).status_code == 200
+
+
+def test_the_openai_client_can_close_a_stream(server: FakeServer, client: openai.OpenAI) -> None:
+    stream = client.completions.create(model="fake", prompt="endless", max_tokens=500, stream=True)
+    next(iter(stream))
+    assert server.engine.live
+    stream.close()
+    wait_until(lambda: not server.engine.live, "the generation ended")
+
+
+def start_stop(server: FakeServer) -> None:
+    server.in_loop(server.http.stop)
+    wait_until(lambda: httpx.get(f"{server.url}/ready").status_code == 503, "the server drains")
+
+
+def test_a_drain_lets_requests_finish_and_refuses_new_ones(server: FakeServer) -> None:
+    lines: list[str] = []
+
+    def read() -> None:
+        with httpx.stream(
+            "POST", f"{server.url}/v1/completions", json=ENDLESS | {"stream": True}, timeout=30
+        ) as answer:
+            lines.extend(line for line in answer.iter_lines() if line)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    wait_until(lambda: len(server.engine.live) == 1, "the request runs")
+    start_stop(server)
+    for stream in (True, False):
+        refused = httpx.post(f"{server.url}/v1/completions", json={"prompt": "x", "stream": stream})
+        assert check_error(refused, 503)["code"] == "shutting_down"
+        assert refused.headers["retry-after"]
+    assert httpx.get(f"{server.url}/health").status_code == 200
+    server.in_loop(server.engine.gate.set)
+    reader.join(timeout=30)
+    assert lines[-1] == "data: [DONE]"
+    assert json.loads(lines[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+    wait_until(lambda: server.ended_well is True, "the server stopped")
+
+
+@pytest.mark.parametrize("patience", [0.0, 0.2])
+def test_after_its_patience_a_drain_tells_clients(patience: float) -> None:
+    with running_server(fake, ServerConfig(port=0, shutdown_timeout=patience)) as server:
+        server.in_loop(server.engine.gate.clear)
+        lines: list[str] = []
+        answers: list[httpx.Response] = []
+
+        def read() -> None:
+            with httpx.stream("POST", f"{server.url}/v1/completions", json=ENDLESS | {"stream": True}) as answer:
+                lines.extend(line for line in answer.iter_lines() if line)
+
+        def wait() -> None:
+            answers.append(httpx.post(f"{server.url}/v1/completions", json=ENDLESS))
+
+        threads = [threading.Thread(target=work) for work in (read, wait)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(server.engine.live) == 2, "the requests run")
+        server.in_loop(server.http.stop)
+        for thread in threads:
+            thread.join(timeout=20)
+        check_error(answers[0], 503)
+        assert json.loads(lines[-2].removeprefix("data: "))["error"]["code"] == "shutting_down"
+        assert lines[-1] == "data: [DONE]"
+        assert not server.engine.live
+        wait_until(lambda: server.ended_well is True, "the server stopped")
+
+
+def test_a_second_signal_ends_the_drain(server: FakeServer) -> None:
+    connection = send_raw(server.url, ENDLESS)
+    wait_until(lambda: len(server.engine.live) == 1, "the request runs")
+    start_stop(server)
+    assert server.ended_well is None
+    server.in_loop(server.http.stop)
+    wait_until(lambda: server.ended_well is True, "the server stopped")
+    assert b" 503 " in connection.recv(4096)
+    connection.close()
+
+
+def test_the_engine_dies(server: FakeServer) -> None:
+    lines: list[str] = []
+    answers: list[httpx.Response] = []
+
+    def read() -> None:
+        with httpx.stream("POST", f"{server.url}/v1/completions", json=ENDLESS | {"stream": True}) as answer:
+            lines.extend(line for line in answer.iter_lines() if line)
+
+    def wait() -> None:
+        answers.append(httpx.post(f"{server.url}/v1/completions", json=ENDLESS))
+
+    threads = [threading.Thread(target=work) for work in (read, wait)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(server.engine.live) == 2, "the requests run")
+    server.in_loop(lambda: server.engine.kill("killed by the test"))
+    for thread in threads:
+        thread.join(timeout=20)
+    assert check_error(answers[0], 503)["code"] == "engine_dead"
+    assert json.loads(lines[-2].removeprefix("data: "))["error"]["code"] == "engine_dead"
+    check_error(httpx.get(f"{server.url}/health"), 503)
+    check_error(httpx.get(f"{server.url}/ready"), 503)
+    check_error(httpx.post(f"{server.url}/v1/completions", json={"prompt": "x"}), 503)
+    wait_until(lambda: server.ended_well is False, "the server went down")
+
+
+def test_a_taken_port_and_a_strange_host_say_so() -> None:
+    with bind(ServerConfig(port=0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port={port}: another program listens there"):
+            bind(ServerConfig(port=port))
+    with pytest.raises(ConfigError, match=r"host='no\.such\.host\.invalid'"):
+        bind(ServerConfig(host="no.such.host.invalid", port=0))
+    with pytest.raises(ConfigError, match=r"host='192\.0\.2\.1': cannot be listened on"):
+        bind(ServerConfig(host="192.0.2.1", port=0))
+
+
+def test_ipv6() -> None:
+    with running_server(fake, ServerConfig(host="::1", port=0)) as server:
+        assert server.url.startswith("http://[::1]:")
+        assert httpx.get(f"{server.url}/health").status_code == 200
