@@ -72,12 +72,14 @@ class KVManager:
             cache_salt: requests find each other's blocks only under equal salts.
             reads_cache: False: takes no hits (but its blocks can be found by others).
         """
-        return RequestBlocks(token_ids, len(self._groups), salt=salt_key(cache_salt), reads_cache=reads_cache)
+        return RequestBlocks(
+            token_ids, len(self._groups), salt=salt_key(cache_salt), reads_cache=reads_cache and self._caching
+        )
 
     def match(self, held: RequestBlocks) -> PrefixHit:
         """The longest cached prefix that all groups accept, in whole blocks and at most n - 1 tokens: the last token
         must run to give logits. Changes nothing."""
-        if not (self._caching and held.reads_cache):
+        if not held.reads_cache:
             return PrefixHit(0, 0, 0)
         limit = (len(held.token_ids) - 1) // self._block_size
         self._name_blocks(held, limit)
@@ -115,6 +117,7 @@ class KVManager:
             return None
         else:
             new_ids = tuple(self._grow(table, group, missing) for group, table in enumerate(held.tables))
+            held.max_blocks = max(held.max_blocks, held.num_blocks)
         if num_tokens // self._block_size > held.num_settled and self._caching:
             self._publish(held, num_tokens // self._block_size)
         return new_ids

@@ -21,7 +21,17 @@ class RequestBlocks:
     block also holds all blocks before it in the chain.
     """
 
-    __slots__ = ("hashes", "num_published", "num_settled", "reads_cache", "salt", "swaps", "tables", "token_ids")
+    __slots__ = (
+        "hashes",
+        "max_blocks",
+        "num_published",
+        "num_settled",
+        "reads_cache",
+        "salt",
+        "swaps",
+        "tables",
+        "token_ids",
+    )
 
     def __init__(self, token_ids: Sequence[int], num_groups: int, *, salt: bytes, reads_cache: bool) -> None:
         self.token_ids = token_ids
@@ -34,6 +44,8 @@ class RequestBlocks:
         self.num_published = [0] * num_groups
         self.num_settled = 0
         """Entries that are published in every group: the smallest of `num_published`."""
+        self.max_blocks = 0
+        """Most blocks held at one time, over all groups."""
         self.swaps: list[tuple[int, int, int]] = []
         """(group, position, block id): table entries changed since the executing side last heard of them."""
 

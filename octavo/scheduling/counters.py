@@ -13,8 +13,10 @@ class SchedulerCounters:
     """Plans issued."""
     prompt_tokens: int = 0
     """Prompt tokens of requests admitted for the first time, cached ones included."""
+    prefix_queries: int = 0
+    """Of these, tokens of requests that were looked up in the prefix cache."""
     cached_tokens: int = 0
-    """Of these, tokens found in the prefix cache."""
+    """Of these, tokens found there."""
     generation_tokens: int = 0
     computed_tokens: int = 0
     """Tokens run through the model, recomputation included."""

@@ -147,7 +147,9 @@ class SchedulerRequest:
 
     def ledger(self) -> RequestStats:
         """A copy of the stats as they are now."""
-        return msgspec.structs.replace(self.stats, num_output_tokens=self.num_output_tokens)
+        return msgspec.structs.replace(
+            self.stats, num_output_tokens=self.num_output_tokens, max_blocks=self.blocks.max_blocks
+        )
 
 
 def max_total_tokens(request: GenerateRequest, max_model_len: int) -> int:

@@ -23,6 +23,8 @@ from octavo.scheduling.queue import WaitingQueue
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
 from octavo.scheduling.step_draft import StepDraft
 
+RUNNING = RequestStatus.RUNNING
+
 
 class Scheduler:
     """Turns requests into step plans and step results into outputs. Pure: the clock is an argument.
@@ -96,7 +98,7 @@ class Scheduler:
         request = self._requests.get(request_id)
         if request is None:
             return False
-        if request.status is not RequestStatus.RUNNING:
+        if request.status is not RUNNING:
             self._waiting.remove(request)
         self._finish(request, FinishReason.ABORT)
         return True
@@ -127,7 +129,7 @@ class Scheduler:
         outputs = self._end_failed(draft, result.errors, now_s)
         logprobs: Iterable[Sequence[LogprobRow] | None] = result.logprobs or repeat(None, len(draft.shares))
         for request, token_ids, rows in zip(draft.shares, result.token_ids, logprobs, strict=True):
-            if request.status is RequestStatus.RUNNING:
+            if request.status is RUNNING:
                 output = self._advance(request, token_ids, rows, result, now_s)
                 if output is not None:
                     outputs.append(output)
@@ -162,10 +164,12 @@ class Scheduler:
         for request in list(self._running.values()):
             if draft.budget == 0:
                 return
-            if request.status is not RequestStatus.RUNNING:
+            if request.status is not RUNNING:
                 continue  # It fell to make room for one before it.
             count = min(len(request.token_ids) - request.num_computed, limit, draft.budget)
-            new_block_ids = self._make_room(request, request.num_computed + count, draft)
+            new_block_ids = self._manager.allocate(request.blocks, request.num_computed + count)
+            if new_block_ids is None:
+                new_block_ids = self._make_room(request, request.num_computed + count, draft)
             if new_block_ids is not None:
                 draft.add(request, count, new_block_ids)
 
@@ -177,12 +181,12 @@ class Scheduler:
         return self._config.max_num_batched_tokens
 
     def _make_room(self, request: SchedulerRequest, num_tokens: int, draft: StepDraft) -> BlockIds | None:
-        """Allocates for a running request, preempting victims until it works; None if the request itself falls.
+        """Preempts victims until the blocks can be allocated; None if the request itself falls.
 
         When it is the victim the walk goes on behind it (vLLM stops there): the others may fit, and as the last of
         them always does, a plan is never empty.
         """
-        new_block_ids = self._manager.allocate(request.blocks, num_tokens)
+        new_block_ids: BlockIds | None = None
         while new_block_ids is None:
             victim = self._policy.choose_victim(self._running.values())
             self._preempt(victim, draft)
@@ -243,10 +247,11 @@ class Scheduler:
             request.stats.first_scheduled_s = now_s
             request.stats.num_cached_tokens = request.num_computed
             self.counters.prompt_tokens += request.num_prompt_tokens
+            self.counters.prefix_queries += request.num_prompt_tokens if request.blocks.reads_cache else 0
             self.counters.cached_tokens += request.num_computed
         else:
             self.counters.resumed_cached_tokens += request.num_computed
-        request.status = RequestStatus.RUNNING
+        request.status = RUNNING
         self._running[request.request_id] = request
 
     def _build_plan(self, draft: StepDraft) -> StepPlan | None:
@@ -277,7 +282,6 @@ class Scheduler:
         for request, share in draft.shares.items():
             recomputed = request.count_step(share.num_computed, share.num_tokens)
             self.counters.recomputed_tokens += recomputed
-            request.stats.max_blocks = max(request.stats.max_blocks, request.blocks.num_blocks)
         self.counters.computed_tokens += plan.num_tokens
         return draft
 
@@ -295,7 +299,7 @@ class Scheduler:
         return [
             self._fail(request, errors[request.request_id], now_s)
             for request in failed
-            if request.status is RequestStatus.RUNNING
+            if request.status is RUNNING
         ]
 
     def _fail(self, request: SchedulerRequest, problem: str, now_s: float) -> RequestOutput:
@@ -317,7 +321,7 @@ class Scheduler:
     ) -> RequestOutput | None:
         """Takes in one request's part of a step; None while its prompt is unfinished."""
         self._manager.settle(request.blocks, request.num_computed)
-        if request.request_id in result.prompt_logprobs:
+        if result.prompt_logprobs and request.request_id in result.prompt_logprobs:
             request.add_prompt_logprobs(result.prompt_logprobs[request.request_id])
         if request.num_computed < len(request.token_ids):
             if token_ids:
@@ -362,7 +366,7 @@ class Scheduler:
 
     def _finish(self, request: SchedulerRequest, reason: FinishReason, now_s: float | None = None) -> None:
         """Takes a request, waiting ones already out of their queue, out of everything."""
-        if request.status is RequestStatus.RUNNING:
+        if request.status is RUNNING:
             del self._running[request.request_id]
             self._finished_ids.append(request.request_id)
         self._manager.free(request.blocks)

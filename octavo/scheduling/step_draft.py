@@ -56,7 +56,7 @@ class StepDraft:
                 [no_blocks if request in admitted else share.new_block_ids for request, share in self.shares.items()]
             ),
             new_requests=tuple([_new_request_data(request) for request in self.admitted]),
-            block_swaps=tuple([swap for request in self.shares for swap in _swaps(request)]),
+            block_swaps=tuple([swap for request in self.shares if request.blocks.swaps for swap in _swaps(request)]),
             preempted_request_ids=tuple(preempted),
             finished_request_ids=tuple(finished),
         )
@@ -74,6 +74,4 @@ def _new_request_data(request: SchedulerRequest) -> NewRequestData:
 
 
 def _swaps(request: SchedulerRequest) -> Iterable[BlockSwap]:
-    if not request.blocks.swaps:
-        return ()
     return [BlockSwap(request.request_id, *swap) for swap in request.blocks.take_swaps()]
