@@ -232,14 +232,19 @@ class ScriptedExecutor:
         sequence = self._sequences[request_id]
         for group, table in enumerate(sequence.tables):
             slots = self._slots(table, start, stop)
-            content = (
-                np.full(stop - start, _GARBAGE, np.uint64) if garbage else self._content(sequence, group, stop)[start:]
-            )
+            content = self._content(sequence, group, stop)[start:]
             again = self._written_in[slots] == self._next_step
             clash = again & (self._kv[slots] != content)
             _demand(not clash.any(), f"{request_id} writes slots {slots[clash]} that another request writes, too")
             self._kv[slots] = content
             self._written_in[slots] = self._next_step
+        if garbage:
+            self._spoil(sequence, start, stop)
+
+    def _spoil(self, sequence: _Sequence, start: int, stop: int) -> None:
+        """Turns what was written at positions `[start, stop)` in this step into garbage."""
+        for table in sequence.tables:
+            self._kv[self._slots(table, start, stop)] = _GARBAGE
 
     def _content(self, sequence: _Sequence, group: int, stop: int) -> UInt64:
         """What must stand in the cache at positions `[0, stop)`."""
@@ -271,7 +276,7 @@ class ScriptedExecutor:
         sequence = self._sequences[request_id]
         digest = sequence.digests[stop - 1]
         if self._reads_garbage(request_id, stop):
-            self._write(request_id, start, stop, garbage=True)
+            self._spoil(sequence, start, stop)
             digest ^= _MASK
         prompt_rows = self._prompt_rows(sequence, start, stop)
         if stop < len(sequence.token_ids):

@@ -11,11 +11,12 @@ from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout, lay_out
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.request import GenerateRequest
-from octavo.scheduling.plan import StepPlan
+from octavo.scheduling.plan import NewRequestData, StepPlan
 from octavo.scheduling.scheduler import Scheduler
 
 FULL = AttentionSpec(num_kv_heads=1, head_dim=4)
 WINDOWED = AttentionSpec(num_kv_heads=1, head_dim=4, window=8)
+VOCAB_SIZE = 1000
 
 
 def make_layout(num_blocks: int, *, block_size: int = 4, layers: tuple[AttentionSpec, ...] = (FULL,)) -> KVLayout:
@@ -71,7 +72,7 @@ class Engine:
         self.scheduler = Scheduler(self.config, self.manager, max_model_len)
         self.executor = ScriptedExecutor(
             layout,
-            vocab_size=1000,
+            vocab_size=VOCAB_SIZE,
             script=script,
             faults=faults,
             max_num_seqs=self.config.max_num_seqs,
@@ -146,6 +147,29 @@ class Engine:
 
 
 def alone(request: GenerateRequest, max_model_len: int = 128) -> list[int]:
-    """The tokens a request gets in an engine of its own, in one chunk, with room for everything."""
-    engine = Engine(num_blocks=512, max_num_batched_tokens=4096, max_model_len=max_model_len)
-    return engine.generate(request)[0]
+    """The tokens a request gets with an executor of its own, whole prompt in one chunk, without any scheduler."""
+    layout = make_layout(1, block_size=max_model_len)
+    executor = ScriptedExecutor(layout, vocab_size=VOCAB_SIZE)
+    known, num_computed, step = list(request.prompt_token_ids), 0, 0
+    limit = min(len(known) + (request.params.max_tokens or max_model_len), max_model_len)
+    stops = {*request.eos_token_ids, *request.params.stop_token_ids}
+    data = NewRequestData(
+        request_id="alone",
+        token_ids=known[:],
+        num_prompt_tokens=len(known),
+        params=request.params,
+        eos_token_ids=request.eos_token_ids,
+        block_ids=((1,),),
+    )
+    while len(known) < limit and not (step and known[-1] in stops):
+        plan = StepPlan(
+            step=step,
+            request_ids=("alone",),
+            num_scheduled_tokens=(len(known) - num_computed,),
+            num_computed_tokens=(num_computed,),
+            new_block_ids=(((),),),
+            new_requests=() if step else (data,),
+        )
+        num_computed, step = len(known), step + 1
+        known += executor.execute(plan).token_ids[0]
+    return known[len(request.prompt_token_ids) :]
