@@ -7,5 +7,6 @@ namespace octavo {
 void bind_base(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);
+void bind_ops(nanobind::module_& m);
 
 }  // namespace octavo

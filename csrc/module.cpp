@@ -5,4 +5,5 @@ NB_MODULE(_native, m) {
   octavo::bind_base(m);
   octavo::bind_linear(m);
   octavo::bind_sampling(m);
+  octavo::bind_ops(m);
 }

@@ -1,8 +1,12 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
 #include <vector>
 
+#include "base/isa.h"
+#include "base/memory.h"
 #include "base/pool.h"
 #include "bindings.h"
 
@@ -28,6 +32,12 @@ std::vector<std::vector<int>> trace_run(ThreadPool& pool, const std::vector<int>
   return ran_by;
 }
 
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names{isa_name(Isa::Portable)};
+  if (cpu_has_avx2()) names.emplace_back(isa_name(Isa::Avx2));
+  return names;
+}
+
 }  // namespace
 
 void bind_base(nb::module_& m) {
@@ -36,6 +46,10 @@ void bind_base(nb::module_& m) {
       .def_prop_ro("threads", &ThreadPool::threads)
       .def("trace_run", &trace_run, nb::arg("chunks_by_stage"), nb::call_guard<nb::gil_scoped_release>(),
            "Runs empty stages of the given numbers of chunks; returns [stage][chunk] -> thread that ran it.");
+  m.def("available_isas", &available_isas, "Kernel paths that this CPU can run, the slowest first.");
+  m.def("resolve_isa", [](const std::string& name) { return isa_name(resolve_isa(name)); }, nb::arg("name"),
+        "The kernel path behind 'auto', 'avx2' or 'portable'. ValueError where this CPU lacks it.");
+  nb::exception<OutOfMemory>(m, "OutOfMemory", PyExc_MemoryError);
 }
 
 }  // namespace octavo

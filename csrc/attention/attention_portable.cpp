@@ -1,0 +1,38 @@
+#include "attention/kernel.h"
+#include "base/vec_portable.h"
+
+namespace octavo {
+
+const AttentionKernels& attention_kernels_portable() { return AttentionKernel<PortableVec>::kernels(); }
+
+const AttentionKernels& attention_kernels(Isa isa) {
+  return isa == Isa::Avx2 ? *attention_kernels_avx2() : attention_kernels_portable();
+}
+
+size_t AttentionScratch::floats(int max_head_dim) {
+  const size_t rows = kMaxAttentionRows, dims = max_head_dim;
+  return rows * (3 * dims + kTileTokens + 8 + 5) + 2 * kTileTokens * dims;
+}
+
+AttentionScratch::AttentionScratch(float* memory, int max_head_dim) {
+  const auto take = [&](size_t count) {
+    float* piece = memory;
+    memory += count;
+    return piece;
+  };
+  const size_t rows = kMaxAttentionRows, dims = max_head_dim;
+  q = take(rows * dims);
+  mixed = take(rows * dims);
+  total = take(rows * dims);
+  keys = take(kTileTokens * dims);
+  values = take(kTileTokens * dims);
+  scores = take(rows * kTileTokens);
+  lanes = take(rows * 8);
+  largest = take(rows);
+  rescale = take(rows);
+  sum = take(rows);
+  total_largest = take(rows);
+  total_sum = take(rows);
+}
+
+}  // namespace octavo

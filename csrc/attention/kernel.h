@@ -1,0 +1,383 @@
+// Attention of one task over its tiles and partitions, over lanes V; see attention.h for what must not change.
+#pragma once
+#include <cstring>
+#include <limits>
+
+#include "attention/tile.h"
+#include "base/half.h"
+#include "base/vec_math.h"
+
+namespace octavo {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+inline int at_most(int a, int b) { return a < b ? a : b; }
+inline int at_least(int a, int b) { return a > b ? a : b; }
+inline int clamp(int x, int low, int high) { return at_most(at_least(x, low), high); }
+
+// A run of rows, or of tokens: [begin, end).
+struct Range {
+  int begin, end;
+  bool empty() const { return begin >= end; }
+};
+
+template <class V>
+struct AttentionKernel {
+  static constexpr int kLanes = V::kLanes;
+
+  // Tokens of the task whose view meets positions [begin, end): those at or behind `begin`, with a window reaching `end`.
+  static Range tokens_seeing(const AttentionTask& task, int begin, int end) {
+    return {clamp(begin - task.position, 0, task.tokens),
+            clamp(end - 1 + task.layer->window - task.position, 0, task.tokens)};
+  }
+  // Offsets within the tile at `start` that the token at `position` sees, of the `length` tokens that exist.
+  static Range seen_by(const AttentionTask& task, int position, int start, int length) {
+    return {clamp(position - task.layer->window + 1 - start, 0, length), clamp(position + 1 - start, 0, length)};
+  }
+
+  // ---- pages of a tile
+
+  template <class T>
+  static TilePages<T> tile_pages(const AttentionTask& task, int start, int pages) {
+    const CacheLayer& layer = *task.layer;
+    TilePages<T> out;
+    for (int p = 0; p < pages; p++) {
+      const int token = start + p * kPageTokens;
+      const size_t page = token % layer.block_size / kPageTokens;
+      const size_t offset = (page * layer.kv_heads + task.kv_head) * layer.head_dim * kPageTokens * sizeof(T) +
+                            task.blocks[token / layer.block_size] * layer.block_bytes;
+      out.keys[p] = reinterpret_cast<const T*>(layer.k + offset);
+      out.values[p] = reinterpret_cast<const T*>(layer.v + offset);
+    }
+    return out;
+  }
+
+  static TilePages<float> scratch_pages(const AttentionScratch& scratch, int head_dim) {
+    TilePages<float> out;
+    for (int p = 0; p < kTilePages; p++) {
+      out.keys[p] = scratch.keys + static_cast<size_t>(p) * head_dim * kPageTokens;
+      out.values[p] = scratch.values + static_cast<size_t>(p) * head_dim * kPageTokens;
+    }
+    return out;
+  }
+
+  // Converts a tile once, for many rows to use.
+  template <class T>
+  static TilePages<float> widened(const TilePages<T>& tile, int pages, int head_dim, AttentionScratch& scratch) {
+    const TilePages<float> out = scratch_pages(scratch, head_dim);
+    for (int p = 0; p < pages; p++) {
+      for (int i = 0; i < head_dim * kPageTokens; i += kLanes) {
+        V::load(tile.keys[p] + i).store(const_cast<float*>(out.keys[p]) + i);
+        V::load(tile.values[p] + i).store(const_cast<float*>(out.values[p]) + i);
+      }
+    }
+    return out;
+  }
+
+  // Blocks shorter than a page: gathers the tile token by token.
+  template <class T>
+  static TilePages<float> gathered(const AttentionTask& task, int start, int length, AttentionScratch& scratch) {
+    const CacheLayer& layer = *task.layer;
+    const int dims = layer.head_dim, size = layer.block_size;
+    for (int j = 0; j < kTileTokens; j++) {
+      float* key = scratch.keys + static_cast<size_t>(j / kPageTokens) * dims * kPageTokens + j % kPageTokens;
+      if (j >= length) {
+        for (int d = 0; d < dims; d++) key[d * kPageTokens] = 0.0f;
+        continue;
+      }
+      const size_t block = task.blocks[(start + j) / size] * layer.block_bytes;
+      const int offset = (start + j) % size;
+      const T* k = reinterpret_cast<const T*>(layer.k + block) + static_cast<size_t>(task.kv_head) * dims * size + offset;
+      const T* v = reinterpret_cast<const T*>(layer.v + block) + (static_cast<size_t>(task.kv_head) * size + offset) * dims;
+      for (int d = 0; d < dims; d++) key[d * kPageTokens] = widen(k[d * size]);
+      for (int d = 0; d < dims; d += kLanes) V::load(v + d).store(scratch.values + static_cast<size_t>(j) * dims + d);
+    }
+    return scratch_pages(scratch, dims);
+  }
+
+  // ---- softmax of a tile
+
+  static void softcap(float* scores, int count, float cap) {
+    const V c = V::broadcast(cap);
+    for (int i = 0; i < count; i += kLanes) (c * tanh(V::load(scores + i) / c)).store(scores + i);
+  }
+
+  // Hides what the row does not see, and returns the largest score.
+  static float mask(float* scores, int count, Range seen) {
+    V largest = V::broadcast(kMinusInfinity);
+    for (int i = 0; i < count; i += kLanes) {
+      V s = V::load(scores + i);
+      if (i < seen.begin || i + kLanes > seen.end) {
+        s = V::select(V::lanes_between(seen.begin - i, seen.end - i), s, V::broadcast(kMinusInfinity));
+        s.store(scores + i);
+      }
+      largest = V::max(largest, s);
+    }
+    return largest.largest();
+  }
+
+  // Turns scores into weights e^(s - largest), scales what the row has so far to the new maximum, adds up the sum.
+  static void weigh(AttentionScratch& scratch, int row, int count, int head_dim) {
+    float* scores = scratch.scores + row * kTileTokens;
+    const V largest = V::broadcast(scratch.largest[row]), factor = V::broadcast(scratch.rescale[row]);
+    float* lanes = scratch.lanes + row * kLanes;
+    V sum = V::load(lanes) * factor;
+    for (int i = 0; i < count; i += kLanes) {
+      const V e = exp(V::load(scores + i) - largest);
+      e.store(scores + i);
+      sum = sum + e;
+    }
+    sum.store(lanes);
+    if (scratch.rescale[row] == 1.0f) return;  // multiplying by it would change nothing
+    float* mixed = scratch.mixed + row * head_dim;
+    for (int d = 0; d < head_dim; d += kLanes) (V::load(mixed + d) * factor).store(mixed + d);
+  }
+
+  static void softmax(const AttentionTask& task, Range tokens, int start, int length, int count,
+                      AttentionScratch& scratch) {
+    for (int t = tokens.begin; t < tokens.end; t++) {
+      const Range seen = seen_by(task, task.position + t, start, length);
+      for (int row = t * task.heads; row < (t + 1) * task.heads; row++) {
+        float* scores = scratch.scores + row * kTileTokens;
+        if (task.softcap > 0) softcap(scores, count, task.softcap);
+        const float before = scratch.largest[row], now = mask(scores, count, seen);
+        scratch.largest[row] = now > before ? now : before;
+        scratch.rescale[row] = before - scratch.largest[row];
+      }
+    }
+    const Range rows{tokens.begin * task.heads, tokens.end * task.heads};
+    for (int row = rows.begin; row < rows.end; row += kLanes) {
+      const int lanes = at_most(kLanes, rows.end - row);
+      exp(V::load_part(scratch.rescale + row, lanes)).store_part(scratch.rescale + row, lanes);
+    }
+    for (int row = rows.begin; row < rows.end; row++) weigh(scratch, row, count, task.layer->head_dim);
+  }
+
+  // ---- one tile
+
+  template <class T, class Fetch>
+  static void mix(const AttentionTask& task, const TilePages<T>& tile, Range tokens, Range seen, AttentionScratch& scratch,
+                  Fetch& fetch) {
+    const int head_dim = task.layer->head_dim, row = tokens.begin * task.heads;
+    if (tokens.empty()) return;
+    Tile<V, T>::mix(scratch.scores + row * kTileTokens, (tokens.end - tokens.begin) * task.heads, tile.values, seen.begin,
+                    seen.end, head_dim, scratch.mixed + row * head_dim, fetch);
+  }
+
+  // tokens that see the tile:  | diagonal: not its end | all of it | window: not its start |
+  template <class T, class Fetch>
+  static void mix_seen(const AttentionTask& task, const TilePages<T>& tile, Range tokens, int start, int length,
+                       AttentionScratch& scratch, Fetch& fetch) {
+    const int first_whole = clamp(start + length - 1 - task.position, tokens.begin, tokens.end);
+    const int end_whole = clamp(start + task.layer->window - task.position, first_whole, tokens.end);
+    for (int t = tokens.begin; t < first_whole; t++) {
+      mix(task, tile, {t, t + 1}, seen_by(task, task.position + t, start, length), scratch, fetch);
+    }
+    mix(task, tile, {first_whole, end_whole}, {0, length}, scratch, fetch);
+    for (int t = end_whole; t < tokens.end; t++) {
+      mix(task, tile, {t, t + 1}, seen_by(task, task.position + t, start, length), scratch, fetch);
+    }
+  }
+
+  template <class T, class Fetch>
+  static void tile(const AttentionTask& task, const TilePages<T>& tile, Range tokens, int start, int length,
+                   AttentionScratch& scratch, Fetch& fetch) {
+    const int head_dim = task.layer->head_dim, row = tokens.begin * task.heads;
+    const int pages = (length + kPageTokens - 1) / kPageTokens;
+    Tile<V, T>::score(scratch.q + row * head_dim, (tokens.end - tokens.begin) * task.heads, head_dim, tile.keys, pages,
+                      scratch.scores + row * kTileTokens, fetch);
+    softmax(task, tokens, start, length, pages * kPageTokens, scratch);
+    mix_seen(task, tile, tokens, start, length, scratch, fetch);
+  }
+
+  // Fetches the next tile while this one is computed.
+  template <class T>
+  static Ahead<V> ahead(const AttentionTask& task, int start, int end) {
+    Ahead<V> out;
+    if (start >= end) return out;
+    const int pages = (at_most(end - start, kTileTokens) + kPageTokens - 1) / kPageTokens;
+    const TilePages<T> next = tile_pages<T>(task, start, pages);
+    for (int p = 0; p < pages; p++) {
+      out.pages[p] = reinterpret_cast<const char*>(next.keys[p]);
+      out.pages[pages + p] = reinterpret_cast<const char*>(next.values[p]);
+    }
+    out.num_pages = 2 * pages;
+    out.page_bytes = task.layer->head_dim * kPageTokens * static_cast<int>(sizeof(T));
+    out.lines_per_step = sizeof(T) / 2;
+    return out;
+  }
+
+  static constexpr int kWidenRows = 12;  // from here on converting a tile once is cheaper
+
+  template <class T>
+  static void any_tile(const AttentionTask& task, Range tokens, int start, int length, int end, AttentionScratch& scratch) {
+    Nothing nothing;
+    if (task.layer->block_size < kPageTokens) {
+      return tile(task, gathered<T>(task, start, length, scratch), tokens, start, length, scratch, nothing);
+    }
+    const int pages = (length + kPageTokens - 1) / kPageTokens;
+    const TilePages<T> stored = tile_pages<T>(task, start, pages);
+    if (sizeof(T) < sizeof(float) && task.rows() > kWidenRows) {
+      return tile(task, widened(stored, pages, task.layer->head_dim, scratch), tokens, start, length, scratch, nothing);
+    }
+    if (task.rows() > kWidenRows) return tile(task, stored, tokens, start, length, scratch, nothing);
+    Ahead<V> fetch = ahead<T>(task, start + kTileTokens, end);
+    tile(task, stored, tokens, start, length, scratch, fetch);
+  }
+
+  // ---- partitions
+
+  static void load_queries(const AttentionTask& task, AttentionScratch& scratch) {
+    const int head_dim = task.layer->head_dim;
+    const V scale = V::broadcast(task.scale);
+    float* out = scratch.q;
+    for (int t = 0; t < task.tokens; t++) {
+      const float* q = task.q + static_cast<size_t>(t) * task.ldq + static_cast<size_t>(task.first_head) * head_dim;
+      for (int i = 0; i < task.heads * head_dim; i += kLanes) (V::load(q + i) * scale).store(out + i);
+      out += task.heads * head_dim;
+    }
+  }
+
+  static void start_rows(const AttentionTask& task, Range tokens, AttentionScratch& scratch) {
+    const int head_dim = task.layer->head_dim;
+    for (int row = tokens.begin * task.heads; row < tokens.end * task.heads; row++) {
+      scratch.largest[row] = kMinusInfinity;
+      for (int i = 0; i < kLanes; i++) scratch.lanes[row * kLanes + i] = 0.0f;
+      std::memset(scratch.mixed + row * head_dim, 0, sizeof(float) * head_dim);
+    }
+  }
+
+  // Leaves mixed, largest and sum of every row that sees something of the partition; returns those tokens.
+  template <class T>
+  static Range partition_of(const AttentionTask& task, int partition, AttentionScratch& scratch) {
+    const int begin = partition * kPartitionTokens;
+    const int end = at_most(begin + kPartitionTokens, task.position + task.tokens);
+    const Range all = tokens_seeing(task, begin, end);
+    start_rows(task, all, scratch);
+    const int lowest = at_least(begin, task.position - task.layer->window + 1);
+    for (int start = lowest / kTileTokens * kTileTokens; start < end; start += kTileTokens) {
+      const int length = at_most(kTileTokens, end - start);
+      any_tile<T>(task, tokens_seeing(task, start, start + length), start, length, end, scratch);
+    }
+    for (int row = all.begin * task.heads; row < all.end * task.heads; row++) {
+      scratch.sum[row] = V::load(scratch.lanes + row * kLanes).sum();
+    }
+    return all;
+  }
+
+  static Range any_partition(const AttentionTask& task, int partition, AttentionScratch& scratch) {
+    switch (task.layer->type) {
+      case FloatType::Fp32: return partition_of<float>(task, partition, scratch);
+      case FloatType::Fp16: return partition_of<Half>(task, partition, scratch);
+      default: return partition_of<BFloat16>(task, partition, scratch);
+    }
+  }
+
+  static void start_totals(int rows, int head_dim, AttentionScratch& scratch) {
+    for (int row = 0; row < rows; row++) {
+      scratch.total_largest[row] = kMinusInfinity;
+      scratch.total_sum[row] = 0.0f;
+    }
+    std::memset(scratch.total, 0, sizeof(float) * rows * head_dim);
+  }
+
+  // Adds one partition's row to what the earlier ones gave.
+  static void merge_row(AttentionScratch& scratch, int row, int head_dim, const float* mixed, float largest, float sum) {
+    const float before = scratch.total_largest[row], now = largest > before ? largest : before;
+    const V old_factor = exp(V::broadcast(before - now)), new_factor = exp(V::broadcast(largest - now));
+    float* total = scratch.total + row * head_dim;
+    for (int d = 0; d < head_dim; d += kLanes) {
+      V::fma(V::load(mixed + d), new_factor, V::load(total + d) * old_factor).store(total + d);
+    }
+    float both[2 * kLanes];
+    V::fma(V::broadcast(sum), new_factor, V::broadcast(scratch.total_sum[row]) * old_factor).store(both);
+    scratch.total_sum[row] = both[0];
+    scratch.total_largest[row] = now;
+  }
+
+  static void write_rows(const AttentionTask& task, AttentionScratch& scratch) {
+    const int head_dim = task.layer->head_dim;
+    for (int row = 0; row < task.rows(); row++) {
+      const V factor = V::broadcast(1.0f / scratch.total_sum[row]);
+      float* out = task.out + static_cast<size_t>(row / task.heads) * task.ldo +
+                   static_cast<size_t>(task.first_head + row % task.heads) * head_dim;
+      const float* total = scratch.total + row * head_dim;
+      for (int d = 0; d < head_dim; d += kLanes) (V::load(total + d) * factor).store(out + d);
+    }
+  }
+
+  // ---- the table
+
+  static void rows(const AttentionTask& task, AttentionScratch& scratch) {
+    const int head_dim = task.layer->head_dim;
+    load_queries(task, scratch);
+    start_totals(task.rows(), head_dim, scratch);
+    for (int p = task.first_partition(); p < task.end_partition(); p++) {
+      const Range tokens = any_partition(task, p, scratch);
+      for (int row = tokens.begin * task.heads; row < tokens.end * task.heads; row++) {
+        merge_row(scratch, row, head_dim, scratch.mixed + row * head_dim, scratch.largest[row], scratch.sum[row]);
+      }
+    }
+    write_rows(task, scratch);
+  }
+
+  static void partition(const AttentionTask& task, int index, float* partial, AttentionScratch& scratch) {
+    const int head_dim = task.layer->head_dim;
+    load_queries(task, scratch);
+    const Range tokens = any_partition(task, index, scratch);
+    for (int row = tokens.begin * task.heads; row < tokens.end * task.heads; row++) {
+      float* out = partial + static_cast<size_t>(row) * (head_dim + 2);
+      std::memcpy(out, scratch.mixed + row * head_dim, sizeof(float) * head_dim);
+      out[head_dim] = scratch.largest[row];
+      out[head_dim + 1] = scratch.sum[row];
+    }
+  }
+
+  static void merge(const AttentionTask& task, const float* partials, AttentionScratch& scratch) {
+    const int head_dim = task.layer->head_dim, first = task.first_partition();
+    start_totals(task.rows(), head_dim, scratch);
+    for (int p = first; p < task.end_partition(); p++) {
+      const int begin = p * kPartitionTokens, end = at_most(begin + kPartitionTokens, task.position + task.tokens);
+      const Range tokens = tokens_seeing(task, begin, end);
+      for (int row = tokens.begin * task.heads; row < tokens.end * task.heads; row++) {
+        const float* in = partials + (static_cast<size_t>(p - first) * task.rows() + row) * (head_dim + 2);
+        merge_row(scratch, row, head_dim, in, in[head_dim], in[head_dim + 1]);
+      }
+    }
+    write_rows(task, scratch);
+  }
+
+  template <class T>
+  static void write_token(const CacheLayer& layer, int slot, const float* k, const float* v) {
+    const int tokens = layer.page_tokens(), dims = layer.head_dim, offset = slot % tokens;
+    const size_t page = static_cast<size_t>(slot % layer.block_size / tokens) * layer.kv_heads * dims * tokens;
+    const size_t block = slot / layer.block_size * layer.block_bytes;
+    T* keys = reinterpret_cast<T*>(layer.k + block) + page;
+    T* values = reinterpret_cast<T*>(layer.v + block) + page;
+    for (int h = 0; h < layer.kv_heads; h++, k += dims, v += dims) {
+      for (int d = 0; d < dims; d += kLanes) {
+        T narrowed[kLanes];
+        V::load(k + d).store(narrowed);
+        for (int i = 0; i < kLanes; i++) keys[(static_cast<size_t>(h) * dims + d + i) * tokens + offset] = narrowed[i];
+        V::load(v + d).store(values + (static_cast<size_t>(h) * tokens + offset) * dims + d);
+      }
+    }
+  }
+
+  static void write(const CacheLayer& layer, int slot, const float* k, const float* v) {
+    switch (layer.type) {
+      case FloatType::Fp32: return write_token<float>(layer, slot, k, v);
+      case FloatType::Fp16: return write_token<Half>(layer, slot, k, v);
+      case FloatType::Bf16: return write_token<BFloat16>(layer, slot, k, v);
+    }
+  }
+
+  static const AttentionKernels& kernels() {
+    static constexpr AttentionKernels table{write, rows, partition, merge};
+    return table;
+  }
+};
+
+}  // namespace
+}  // namespace octavo

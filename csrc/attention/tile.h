@@ -1,0 +1,169 @@
+// One tile of keys and values against some rows: the inner loops, over lanes V and stored type T.
+#pragma once
+#include <type_traits>
+
+#include "attention/attention.h"
+
+namespace octavo {
+namespace {
+
+constexpr int kTilePages = kTileTokens / kPageTokens;
+
+// Where a tile's pages lie for one KV head.
+template <class T>
+struct TilePages {
+  const T* keys[kTilePages];
+  const T* values[kTilePages];
+};
+
+// Memory that will be read next, fetched one cache line per step of the inner loops: runs of 2 KiB are too short for
+// the hardware's own prefetcher, and a burst would stall.
+template <class V>
+struct Ahead {
+  static constexpr int kLine = 64;
+  const char* pages[2 * kTilePages];
+  int num_pages = 0, page_bytes = 0, lines_per_step = 1;
+  int page = 0, offset = 0;
+
+  void step() {
+    for (int i = 0; i < lines_per_step && page < num_pages; i++) {
+      V::prefetch(pages[page] + offset);
+      offset += kLine;
+      if (offset >= page_bytes) {
+        offset = 0;
+        page++;
+      }
+    }
+  }
+};
+struct Nothing {
+  void step() {}
+};
+
+template <class V, class T>
+struct Tile {
+  static constexpr int kLanes = V::kLanes;
+
+  // Scores of R rows against P pages: out[r][token].
+  template <int R, int P, class Fetch>
+  static void score_block(const float* q, int head_dim, const T* const* keys, float* out, Fetch& fetch) {
+    V acc[R][2 * P];
+    for (int r = 0; r < R; r++) {
+      for (int i = 0; i < 2 * P; i++) acc[r][i] = V::zero();
+    }
+    for (int d = 0; d < head_dim; d++) {
+      V x[R];
+      for (int r = 0; r < R; r++) x[r] = V::broadcast(q[r * head_dim + d]);
+      fetch.step();
+#pragma GCC unroll 8
+      for (int i = 0; i < 2 * P; i++) {
+        const V key = V::pinned(V::load(keys[i / 2] + d * kPageTokens + kLanes * (i % 2)));
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) acc[r][i] = V::fma(x[r], key, acc[r][i]);
+      }
+    }
+    for (int r = 0; r < R; r++) {
+      for (int i = 0; i < 2 * P; i++) acc[r][i].store(out + r * kTileTokens + kLanes * i);
+    }
+  }
+
+  // As many pages at a time as the registers hold; few rows need several for enough independent additions.
+  template <int R, class Fetch>
+  static void score_rows(const float* q, int head_dim, const T* const* keys, int pages, float* out, Fetch& fetch) {
+    constexpr int kAtOnce = R == 1 ? 4 : R <= 3 ? 2 : 1;
+    int p = 0;
+    for (; p + kAtOnce <= pages; p += kAtOnce) {
+      score_block<R, kAtOnce>(q, head_dim, keys + p, out + p * kPageTokens, fetch);
+    }
+    for (; p < pages; p++) score_block<R, 1>(q, head_dim, keys + p, out + p * kPageTokens, fetch);
+  }
+
+  // mixed[r][d .. d + 8 N) += sum over tokens j in [begin, end) of weights[r][j] * value[j]
+  template <int R, int N, class Fetch>
+  static void mix_block(const float* weights, const T* const* values, int begin, int end, int head_dim, int d,
+                        float* mixed, Fetch& fetch) {
+    V acc[R][N];
+    for (int r = 0; r < R; r++) {
+      for (int i = 0; i < N; i++) acc[r][i] = V::load(mixed + r * head_dim + d + kLanes * i);
+    }
+    for (int j = begin; j < end; j++) {
+      const T* value = values[j / kPageTokens] + (j % kPageTokens) * head_dim + d;
+      fetch.step();
+      V x[N];
+      for (int i = 0; i < N; i++) x[i] = V::load(value + kLanes * i);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; r++) {
+        const V weight = V::broadcast(weights[r * kTileTokens + j]);
+        for (int i = 0; i < N; i++) acc[r][i] = V::fma(weight, x[i], acc[r][i]);
+      }
+    }
+    for (int r = 0; r < R; r++) {
+      for (int i = 0; i < N; i++) acc[r][i].store(mixed + r * head_dim + d + kLanes * i);
+    }
+  }
+
+  template <int R>
+  static constexpr int vectors_at_once() {
+    return R == 1 ? 8 : R <= 3 ? 4 : 2;
+  }
+
+  template <int R>
+  using Rows = std::integral_constant<int, R>;
+
+  // Calls f(Rows<count>) for a count in [1, R].
+  template <int R, class F>
+  static void with_rows(int count, F&& f) {
+    if constexpr (R > 1) {
+      if (count < R) return with_rows<R - 1>(count, f);
+    }
+    f(Rows<R>{});
+  }
+
+  // Calls f(Rows<count>, first row) for blocks of nearly equal size that cover [0, rows).
+  template <class F>
+  static void for_row_blocks(int rows, F&& f) {
+    const int blocks = (rows + V::kBlockRows - 1) / V::kBlockRows;
+    for (int b = 0; b < blocks; b++) {
+      const int begin = rows * b / blocks, count = rows * (b + 1) / blocks - begin;
+      with_rows<V::kBlockRows>(count, [&](auto block) { f(block, begin); });
+    }
+  }
+
+  template <class Fetch>
+  static void score(const float* q, int rows, int head_dim, const T* const* keys, int pages, float* out, Fetch& fetch) {
+    for_row_blocks(rows, [&](auto block, int row) {
+      score_rows<block.value>(q + row * head_dim, head_dim, keys, pages, out + row * kTileTokens, fetch);
+    });
+  }
+
+  template <int R, class Fetch>
+  static void mix_rows(const float* weights, const T* const* values, int begin, int end, int head_dim, int first_d,
+                       int end_d, float* mixed, Fetch& fetch) {
+    constexpr int kAtOnce = vectors_at_once<R>();
+    int d = first_d;
+    for (; d + kAtOnce * kLanes <= end_d; d += kAtOnce * kLanes) {
+      mix_block<R, kAtOnce>(weights, values, begin, end, head_dim, d, mixed, fetch);
+    }
+    for (; d + 2 * kLanes <= end_d; d += 2 * kLanes) {
+      mix_block<R, 2>(weights, values, begin, end, head_dim, d, mixed, fetch);
+    }
+    for (; d < end_d; d += kLanes) mix_block<R, 1>(weights, values, begin, end, head_dim, d, mixed, fetch);
+  }
+
+  // A strip of dims of all tokens stays in the first-level cache while every block of rows uses it.
+  template <class Fetch>
+  static void mix(const float* weights, int rows, const T* const* values, int begin, int end, int head_dim,
+                  float* mixed, Fetch& fetch) {
+    constexpr int kStrip = 64;
+    for (int d = 0; d < head_dim; d += kStrip) {
+      const int end_d = d + kStrip < head_dim ? d + kStrip : head_dim;
+      for_row_blocks(rows, [&](auto block, int row) {
+        mix_rows<block.value>(weights + row * kTileTokens, values, begin, end, head_dim, d, end_d,
+                              mixed + row * head_dim, fetch);
+      });
+    }
+  }
+};
+
+}  // namespace
+}  // namespace octavo

@@ -1,0 +1,66 @@
+#include "base/memory.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace octavo {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+std::string gibibytes(size_t bytes) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.2f GiB (%zu bytes)", static_cast<double>(bytes) / (1 << 30), bytes);
+  return text;
+}
+
+}  // namespace
+
+Region::Region(size_t bytes, const std::string& purpose) : bytes_(bytes) {
+  if (bytes == 0) return;
+  // mmap aligns to 4 KiB only: take one huge page more and cut off what lies before the first boundary.
+  const size_t whole = bytes + kHugePage;
+  void* start = whole < bytes ? MAP_FAILED : mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) {
+    throw OutOfMemory(purpose + " need " + gibibytes(bytes) + ", which the system refused (" +
+                      std::strerror(whole < bytes ? ENOMEM : errno) + ")");
+  }
+  auto* base = static_cast<uint8_t*>(start);
+  const size_t lead = (kHugePage - reinterpret_cast<uintptr_t>(base) % kHugePage) % kHugePage;
+  if (lead) munmap(base, lead);
+  const size_t page = 4096, kept = (bytes + page - 1) / page * page;
+  if (whole > lead + kept) munmap(base + lead + kept, (whole - lead - kept) / page * page);
+  data_ = base + lead;
+#ifdef MADV_HUGEPAGE
+  madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: where huge pages are off, small ones work as well
+#endif
+}
+
+Region::~Region() {
+  if (data_) munmap(data_, bytes_);
+}
+
+Region::Region(Region&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Region& Region::operator=(Region&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+uint8_t* Arena::take(size_t bytes) {
+  const size_t size = padded(bytes);
+  if (size > region_.bytes() - used_) {
+    throw std::logic_error("arena of " + std::to_string(region_.bytes()) + " bytes: " + std::to_string(size) +
+                           " more asked for, " + std::to_string(used_) + " used");
+  }
+  used_ += size;
+  return region_.data() + used_ - size;
+}
+
+}  // namespace octavo

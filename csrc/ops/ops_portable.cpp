@@ -1,0 +1,10 @@
+#include "base/vec_portable.h"
+#include "ops/rows.h"
+
+namespace octavo {
+
+const RowKernels& row_kernels_portable() { return Rows<PortableVec>::kernels(); }
+
+const RowKernels& row_kernels(Isa isa) { return isa == Isa::Avx2 ? *row_kernels_avx2() : row_kernels_portable(); }
+
+}  // namespace octavo

@@ -1,0 +1,148 @@
+// The row kernels, written once over lanes V and compiled once per instruction set.
+#pragma once
+#include <cmath>
+
+#include "base/vec_math.h"
+#include "ops/ops.h"
+
+namespace octavo {
+namespace {
+
+template <class V>
+struct Rows {
+  static constexpr int kLanes = V::kLanes;
+
+  // Calls f(offset, lanes) over [0, n); only the last call may have fewer lanes than a vector.
+  template <class F>
+  static void for_lanes(int n, F&& f) {
+    int i = 0;
+    for (; i + kLanes <= n; i += kLanes) f(i, kLanes);
+    if (i < n) f(i, n - i);
+  }
+  static V load(const float* p, int lanes) { return lanes == kLanes ? V::load(p) : V::load_part(p, lanes); }
+  static void store(V x, float* p, int lanes) {
+    if (lanes == kLanes) {
+      x.store(p);
+    } else {
+      x.store_part(p, lanes);
+    }
+  }
+
+  // Sum of squares: vectors are dealt to four accumulators in turn, so that additions overlap.
+  static float sum_of_squares(const float* x, int n) {
+    V sums[4] = {V::zero(), V::zero(), V::zero(), V::zero()};
+    int i = 0;
+    for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+      for (int j = 0; j < 4; j++) {
+        const V part = V::load(x + i + j * kLanes);
+        sums[j] = V::fma(part, part, sums[j]);
+      }
+    }
+    for_lanes(n - i, [&](int offset, int lanes) {
+      const V part = load(x + i + offset, lanes);
+      V& sum = sums[offset / kLanes];
+      sum = V::fma(part, part, sum);
+    });
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum();
+  }
+
+  static void rms_norm(const float* x, const float* weight, float eps, int groups, int width, float* out) {
+    const int n = width / groups;
+    for (int g = 0; g < groups; g++, x += n, out += n) {
+      const V inverse = V::broadcast(1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + eps));
+      for_lanes(n, [&](int i, int lanes) {
+        store((load(x + i, lanes) * inverse) * load(weight + i, lanes), out + i, lanes);
+      });
+    }
+  }
+
+  static void rope(float* x, int heads, int head_dim, int rotary_dim, const float* turn) {
+    const int half = rotary_dim / 2;
+    for (int h = 0; h < heads; h++, x += head_dim) {
+      for_lanes(half, [&](int i, int lanes) {
+        const V cosine = load(turn + i, lanes), sine = load(turn + half + i, lanes);
+        const V a = load(x + i, lanes), b = load(x + half + i, lanes);
+        store(V::fnma(b, sine, a * cosine), x + i, lanes);
+        store(V::fma(a, sine, b * cosine), x + half + i, lanes);
+      });
+    }
+  }
+
+  template <class F>
+  static void map_with(F&& f, const float* x, int n, float* out) {
+    for_lanes(n, [&](int i, int lanes) { store(f(load(x + i, lanes)), out + i, lanes); });
+  }
+
+  static void map(Function function, const float* x, int n, float* out) {
+    switch (function) {
+      case Function::Exp: return map_with([](V v) { return exp(v); }, x, n, out);
+      case Function::Tanh: return map_with([](V v) { return tanh(v); }, x, n, out);
+      case Function::Silu: return map_with([](V v) { return silu(v); }, x, n, out);
+      case Function::GeluTanh: return map_with([](V v) { return gelu_tanh(v); }, x, n, out);
+    }
+  }
+
+  template <class F>
+  static void gate_with(F&& f, const float* gate, const float* up, int n, float* out) {
+    for_lanes(n, [&](int i, int lanes) { store(f(load(gate + i, lanes)) * load(up + i, lanes), out + i, lanes); });
+  }
+
+  static void gate(Function function, const float* gate, const float* up, int n, float* out) {
+    switch (function) {
+      case Function::Exp: return gate_with([](V v) { return exp(v); }, gate, up, n, out);
+      case Function::Tanh: return gate_with([](V v) { return tanh(v); }, gate, up, n, out);
+      case Function::Silu: return gate_with([](V v) { return silu(v); }, gate, up, n, out);
+      case Function::GeluTanh: return gate_with([](V v) { return gelu_tanh(v); }, gate, up, n, out);
+    }
+  }
+
+  static void add(const float* x, const float* y, int n, float* out) {
+    for_lanes(n, [&](int i, int lanes) { store(load(x + i, lanes) + load(y + i, lanes), out + i, lanes); });
+  }
+
+  static void scale(const float* x, float factor, int n, float* out) {
+    const V f = V::broadcast(factor);
+    map_with([&](V v) { return v * f; }, x, n, out);
+  }
+
+  static void softcap(float* x, float cap, int n) {
+    const V c = V::broadcast(cap);
+    map_with([&](V v) { return c * tanh(v / c); }, x, n, x);
+  }
+
+  template <class T>
+  static void narrow_to(const float* x, int n, T* out) {
+    int i = 0;
+    for (; i + kLanes <= n; i += kLanes) V::load(x + i).store(out + i);
+    for (; i < n; i++) octavo::narrow(x[i], out + i);
+  }
+  template <class T>
+  static void widen_from(const T* x, int n, float* out) {
+    int i = 0;
+    for (; i + kLanes <= n; i += kLanes) V::load(x + i).store(out + i);
+    for (; i < n; i++) out[i] = octavo::widen(x[i]);
+  }
+
+  static void narrow(FloatType type, const float* x, int n, void* out) {
+    switch (type) {
+      case FloatType::Fp32: return narrow_to(x, n, static_cast<float*>(out));
+      case FloatType::Fp16: return narrow_to(x, n, static_cast<Half*>(out));
+      case FloatType::Bf16: return narrow_to(x, n, static_cast<BFloat16*>(out));
+    }
+  }
+  static void widen(FloatType type, const void* x, int n, float* out) {
+    switch (type) {
+      case FloatType::Fp32: return widen_from(static_cast<const float*>(x), n, out);
+      case FloatType::Fp16: return widen_from(static_cast<const Half*>(x), n, out);
+      case FloatType::Bf16: return widen_from(static_cast<const BFloat16*>(x), n, out);
+    }
+  }
+
+  static const RowKernels& kernels() {
+    static constexpr RowKernels table{rms_norm, rope, gate, add, scale, softcap, map, narrow, widen};
+    return table;
+  }
+};
+
+}  // namespace
+}  // namespace octavo
