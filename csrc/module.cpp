@@ -6,4 +6,5 @@ NB_MODULE(_native, m) {
   octavo::bind_linear(m);
   octavo::bind_sampling(m);
   octavo::bind_ops(m);
+  octavo::bind_executor(m);
 }

@@ -1,23 +1,36 @@
-"""Types of the native core (csrc/), one section per kernel family."""
+"""Types of the native extension (csrc/). One section per kernel family, in the order of csrc/module.cpp."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-_Float32 = npt.NDArray[np.float32]
 _Int32 = npt.NDArray[np.int32]
+_Float32 = npt.NDArray[np.float32]
 _Float64 = npt.NDArray[np.float64]
+_UInt8 = npt.NDArray[np.uint8]
 
-# ---- base
+# --- base -------------------------------------------------------------------------------------------------------
+
+class OutOfMemoryError(MemoryError):
+    """The system refused memory; the message says for what and how much."""
 
 class ThreadPool:
-    """Compute threads shared by the executor and the sampler."""
+    """Compute threads shared by the executor and the sampler. Workers start with the first run."""
 
     def __init__(self, threads: int) -> None: ...
     @property
     def threads(self) -> int: ...
-    def trace_run(self, chunks_by_stage: list[int]) -> list[list[int]]: ...
+    def trace_run(self, chunks_by_stage: Sequence[int]) -> list[list[int]]:
+        """Runs empty stages of the given numbers of chunks; returns [stage][chunk] -> thread that ran it."""
 
-# ---- sampling
+def available_isas() -> list[str]:
+    """Kernel paths that this CPU can run, the slowest first."""
+
+def resolve_isa(name: str) -> str:
+    """The kernel path behind "auto", "avx2" or "portable". ValueError where this CPU lacks it."""
+
+# --- sampling -----------------------------------------------------------------------------------------------------
 
 class SlotParams:
     """Sampling parameters of one request, as the native sampler takes them."""
@@ -55,3 +68,87 @@ class Sampler:
 
 def philox4x32(counter: list[int], key: int) -> list[int]: ...
 def exponential_noise(seed: int, position: int, num_tokens: int, isa: str) -> _Float64: ...
+
+# --- ops --------------------------------------------------------------------------------------------------------
+
+def evaluate(function: str, x: _Float32, isa: str) -> _Float32:
+    """exp, tanh, silu or gelu_tanh of every element of `x[n]`, as the kernels compute it."""
+
+def round_trip(type: str, x: _Float32, isa: str) -> _Float32:  # noqa: A002
+    """Every element of `x[n]` stored as fp32, fp16 or bf16 and loaded again."""
+
+# --- executor ---------------------------------------------------------------------------------------------------
+
+class Executor:
+    """A program recorded as stages over buffers. Record in program order, `build`, then `run`.
+
+    Buffers, weights and int8 forms (panels) are known by the index that their `add_` method returned. Mistakes in
+    recording raise RuntimeError or IndexError.
+    """
+
+    def __init__(
+        self,
+        pool: ThreadPool,
+        *,
+        isa: str,
+        max_tokens: int,
+        max_rows: int,
+        max_seqs: int,
+        max_positions: int,
+        vocab_size: int,
+        num_groups: int,
+        num_blocks: int,
+        block_size: int,
+        layers_per_block: int,
+        kv_dtype: str,
+        layers: Sequence[tuple[int, int, int, int, int | None]],
+    ) -> None:
+        """`layers`: (group, place, kv_heads, head_dim, window) of each cache layer."""
+    def add_buffer(self, *, rows: bool, width: int) -> int:
+        """A float matrix `[tokens or rows, width]`."""
+    def add_panels(self, buffer: int) -> int:
+        """The int8 form of a buffer."""
+    def add_matrix(self, *, format: int, n: int, k: int, raw: _UInt8, row_order: _Int32 | None) -> int:  # noqa: A002
+        """A weight `[n, k]` as it stands in a file; `format` is its GGUF type number."""
+    def add_vector(self, values: _Float32) -> int:
+        """A float vector (norm weight, bias, rotation table), copied."""
+    def open_rows(self, *, rows: bool) -> None:
+        """Starts a stage of row ops; those recorded next join it."""
+    def embed(self, *, matrix: int, scale: float, out: int) -> None: ...
+    def rms_norm(self, *, x: int, out: int, weight: int, eps: float, groups: int) -> None: ...
+    def rope(self, *, x: int, heads: int, head_dim: int, rotary_dim: int, turns: int) -> None: ...
+    def cache_write(self, *, k: int, v: int, layer: int) -> None: ...
+    def gate(self, *, activation: str, gate: int, up: int, out: int) -> None: ...
+    def add(self, *, x: int, y: int, out: int) -> None: ...
+    def select(self, *, x: int, out: int) -> None: ...
+    def softcap(self, *, x: int, cap: float) -> None: ...
+    def quantize(self, *, panels: int) -> None: ...
+    def linear(self, *, x: int, panels: int | None, segments: Sequence[tuple[int, int | None, int, bool]]) -> None:
+        """A stage. `segments`: (matrix, bias, out, add) of each weight that reads x."""
+    def attention(self, *, q: int, out: int, layer: int, heads: int, scale: float, softcap: float) -> None:
+        """A stage. `softcap` 0: none."""
+    def build(self) -> None:
+        """Packs the weights and allocates all memory."""
+    def run(
+        self,
+        *,
+        token_ids: _Int32,
+        positions: _Int32,
+        seq_starts: _Int32,
+        context_lens: _Int32,
+        block_tables: _Int32,
+        slot_mapping: _Int32,
+        logit_rows: _Int32,
+        copies: Sequence[tuple[int, int, int]],
+    ) -> None:
+        """One step; arrays as in `StepBatch`, copies as (group, source, target)."""
+    def run_rows(self, logit_rows: _Int32) -> None:
+        """The stages over rows again, for other rows of the last step."""
+    def view(self, buffer: int) -> _Float32:
+        """The rows of a buffer that the last step filled."""
+    @property
+    def weight_bytes(self) -> int: ...
+    @property
+    def kv_bytes(self) -> int: ...
+    @property
+    def scratch_bytes(self) -> int: ...

@@ -40,7 +40,7 @@ def test_functions_are_accurate(function: str, tolerance: float, isa: str) -> No
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_gelu_is_accurate(isa: str) -> None:
-    """Where the gate is nearly shut, u = x (1 + 0.044715 x^2) in float is off by an ulp and e^-2u by as much times 2u."""
+    """Where the gate is nearly shut, an ulp of u = x (1 + 0.044715 x^2) costs e^-2u as much times 2u."""
     x = spread(20_000)
     x = x[np.abs(x) < 40]
     np.testing.assert_allclose(_native.evaluate("gelu_tanh", x, isa), exact("gelu_tanh", x), rtol=2e-6, atol=1e-7)

@@ -1,0 +1,87 @@
+// Attention of all sequences of a step, as tasks of bounded size.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "attention/attention.h"
+#include "executor/op.h"
+
+namespace octavo {
+
+// Layers that cut a step into the same tasks.
+struct AttentionKind {
+  int heads, kv_heads, head_dim, window;
+  bool operator==(const AttentionKind& o) const {
+    return heads == o.heads && kv_heads == o.kv_heads && head_dim == o.head_dim && window == o.window;
+  }
+};
+
+// How a step's attention is cut: by sequence, KV head, tokens, and for few tokens with a long context by partition.
+// The cut follows from the step alone. Made once per step and kind, read by every layer of the kind.
+class AttentionPlan {
+ public:
+  struct Task {
+    int seq, token, tokens, kv_head, first_head, heads;
+    int partition;  // kWhole, or the one partition this task computes
+    int joint;      // index of the joint that the partitions of these rows share
+  };
+  static constexpr int kWhole = -1;
+
+  AttentionPlan(const AttentionKind& kind, int threads) : kind_(kind), threads_(threads) {}
+  const AttentionKind& kind() const { return kind_; }
+  void make(const Step& step);
+
+  int num_chunks() const { return static_cast<int>(chunk_starts_.size()) - 1; }
+  const std::vector<Task>& tasks() const { return tasks_; }
+  int chunk_start(int chunk) const { return chunk_starts_[chunk]; }
+
+  // Partials of a joint's rows, [partition - first_partition][row][head_dim + 2].
+  float* partials(int joint) { return partials_.data() + joints_[joint].offset; }
+  // Counts a finished partition; true for the last one of its joint (the count then starts over for the next layer).
+  bool finish(int joint);
+  size_t partial_bytes() const { return partials_.capacity() * sizeof(float); }
+
+ private:
+  struct Joint {
+    size_t offset;
+    int count;
+  };
+  void add_tokens(const Step& step, int seq, int token, int tokens, int kv_head, int first_head, int heads);
+  void add_task(const Task& task, int visible);
+  void cut();
+
+  const AttentionKind kind_;
+  const int threads_;
+  std::vector<Task> tasks_;
+  std::vector<int64_t> costs_;
+  std::vector<int> chunk_starts_{0};
+  std::vector<Joint> joints_;
+  std::vector<float> partials_;
+  size_t partials_used_ = 0;
+  std::unique_ptr<std::atomic<int>[]> unfinished_;
+  size_t unfinished_size_ = 0;
+};
+
+class AttentionOp : public Op {
+ public:
+  AttentionOp(const AttentionKernels& kernels, const Buffer* q, const Buffer* out, const CacheLayer* layer, int group,
+              float scale, float softcap, AttentionPlan* plan, const std::vector<AttentionScratch>* scratch);
+  Dim dim() const override { return Dim::Tokens; }
+  int prepare(const Step& step) override;
+  void run(const Step& step, int chunk, int thread) override;
+
+ private:
+  AttentionTask bind(const Step& step, const AttentionPlan::Task& task) const;
+
+  const AttentionKernels& kernels_;
+  const Buffer* q_;
+  const Buffer* out_;
+  const CacheLayer* layer_;
+  const int group_;
+  const float scale_, softcap_;
+  AttentionPlan* plan_;
+  const std::vector<AttentionScratch>* scratch_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,194 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bindings.h"
+#include "executor/executor.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace octavo {
+namespace {
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <size_t N>
+using Ints = nb::ndarray<const int32_t, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using View = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+
+int size_of(size_t size) { return static_cast<int>(size); }
+
+void require_size(const char* array, size_t size, size_t expected) {
+  if (size == expected) return;
+  throw std::invalid_argument(std::string(array) + " has " + std::to_string(size) + " entries, expected " + std::to_string(expected));
+}
+
+FloatType float_type(const std::string& name) {
+  if (name == "fp32") return FloatType::Fp32;
+  if (name == "fp16") return FloatType::Fp16;
+  if (name == "bf16") return FloatType::Bf16;
+  throw std::invalid_argument("kv_dtype='" + name + "': must be 'fp32', 'fp16' or 'bf16'");
+}
+
+Function gate_function(const std::string& name) {
+  if (name == "silu") return Function::Silu;
+  if (name == "gelu_tanh") return Function::GeluTanh;
+  throw std::invalid_argument("activation '" + name + "': no native kernel");
+}
+
+// The executor, and the Python arrays that it reads until it is built (weights) or until the next step (tokens).
+class PyExecutor {
+ public:
+  using Layer = std::tuple<int, int, int, int, std::optional<int>>;
+  using Segment = std::tuple<int, std::optional<int>, int, bool>;
+
+  PyExecutor(ThreadPool& pool, const std::string& isa, int max_tokens, int max_rows, int max_seqs, int max_positions,
+             int vocab_size, int num_groups, int num_blocks, int block_size, int layers_per_block,
+             const std::string& kv_dtype, const std::vector<Layer>& layers)
+      : executor_(pool, resolve_isa(isa),
+                  {max_tokens, max_rows, max_seqs, max_positions, vocab_size, num_groups, num_blocks, block_size},
+                  {num_blocks, block_size, layers_per_block, float_type(kv_dtype)}, layer_shapes(layers)) {}
+
+  Executor& native() { return executor_; }
+
+  int add_matrix(int format, int n, int k, Bytes raw, std::optional<Ints<1>> row_order) {
+    const auto type = static_cast<Format>(format);
+    require_size("raw", raw.size(), linear_file_bytes(type, n, k));
+    if (row_order) require_order(*row_order, n);
+    const int index = executor_.weights().add_matrix({type, n, k, raw.data(), row_order ? row_order->data() : nullptr});
+    sources_.push_back(nb::cast(raw));
+    if (row_order) sources_.push_back(nb::cast(*row_order));
+    return index;
+  }
+
+  void linear(int x, std::optional<int> panels, const std::vector<Segment>& segments) {
+    std::vector<Executor::Segment> plain;
+    for (const auto& [matrix, bias, out, add] : segments) plain.push_back({matrix, bias.value_or(-1), out, add});
+    executor_.linear(x, panels.value_or(-1), plain);
+  }
+
+  void build() {
+    {
+      nb::gil_scoped_release release;
+      executor_.build();
+    }
+    sources_.clear();
+  }
+
+  void run(Ints<1> token_ids, Ints<1> positions, Ints<1> seq_starts, Ints<1> context_lens, Ints<3> block_tables,
+           Ints<2> slot_mapping, Ints<1> logit_rows, const std::vector<std::tuple<int, int, int>>& copies) {
+    Step step;
+    step.tokens = size_of(token_ids.size());
+    step.seqs = size_of(context_lens.size());
+    step.rows = size_of(logit_rows.size());
+    step.groups = size_of(block_tables.shape(0));
+    step.max_blocks = size_of(block_tables.shape(2));
+    require_size("positions", positions.size(), token_ids.size());
+    require_size("seq_starts", seq_starts.size(), context_lens.size() + 1);
+    require_size("block_tables, second dimension,", block_tables.shape(1), context_lens.size());
+    require_size("slot_mapping, first dimension,", slot_mapping.shape(0), block_tables.shape(0));
+    require_size("slot_mapping, second dimension,", slot_mapping.shape(1), token_ids.size());
+    step.token_ids = token_ids.data();
+    step.positions = positions.data();
+    step.seq_starts = seq_starts.data();
+    step.context_lens = context_lens.data();
+    step.block_tables = block_tables.data();
+    step.slot_mapping = slot_mapping.data();
+    step.logit_rows = logit_rows.data();
+    // `run_rows` reads them again, so they live as long as the step.
+    step_arrays_ = nb::make_tuple(token_ids, positions, seq_starts, context_lens, block_tables, slot_mapping);
+    std::vector<KvCopy> plain;
+    for (const auto& [group, source, target] : copies) plain.push_back({group, source, target});
+    nb::gil_scoped_release release;
+    executor_.run(step, plain);
+  }
+
+  void run_rows(Ints<1> logit_rows) {
+    nb::gil_scoped_release release;
+    executor_.run_rows(logit_rows.data(), size_of(logit_rows.size()));
+  }
+
+ private:
+  static std::vector<KvLayerShape> layer_shapes(const std::vector<Layer>& layers) {
+    std::vector<KvLayerShape> out;
+    for (const auto& [group, place, kv_heads, head_dim, window] : layers) {
+      out.push_back({group, place, kv_heads, head_dim, window.value_or(CacheLayer::kNoWindow)});
+    }
+    return out;
+  }
+
+  static void require_order(const Ints<1>& order, int n) {
+    require_size("row_order", order.size(), n);
+    for (int i = 0; i < n; i++) {
+      if (order.data()[i] < 0 || order.data()[i] >= n) {
+        throw std::invalid_argument("row_order[" + std::to_string(i) + "] = " + std::to_string(order.data()[i]) + ": no such row");
+      }
+    }
+  }
+
+  Executor executor_;
+  std::vector<nb::object> sources_;
+  nb::object step_arrays_;
+};
+
+// The first rows of a buffer, as many as the last step had: a view, overwritten by the next step.
+View view(nb::handle_t<PyExecutor> self, int buffer) {
+  Executor& executor = nb::cast<PyExecutor&>(self).native();
+  const Buffer& b = executor.buffer(buffer);
+  const size_t rows = count_of(b.dim, executor.last_step());
+  return View(b.data, {rows, static_cast<size_t>(b.width)}, self);
+}
+
+}  // namespace
+
+void bind_executor(nb::module_& m) {
+  nb::class_<PyExecutor>(m, "Executor", "A recorded program. octavo.execution.native.executor records and runs it.")
+      .def(nb::init<ThreadPool&, const std::string&, int, int, int, int, int, int, int, int, int, const std::string&,
+                    const std::vector<PyExecutor::Layer>&>(),
+           nb::keep_alive<1, 2>(), "pool"_a, nb::kw_only(), "isa"_a, "max_tokens"_a, "max_rows"_a, "max_seqs"_a,
+           "max_positions"_a, "vocab_size"_a, "num_groups"_a, "num_blocks"_a, "block_size"_a, "layers_per_block"_a,
+           "kv_dtype"_a, "layers"_a)
+      .def("add_buffer", [](PyExecutor& e, bool rows, int width) { return e.native().add_buffer(rows ? Dim::Rows : Dim::Tokens, width); },
+           nb::kw_only(), "rows"_a, "width"_a)
+      .def("add_panels", [](PyExecutor& e, int buffer) { return e.native().add_panels(buffer); }, "buffer"_a)
+      .def("add_matrix", &PyExecutor::add_matrix, nb::kw_only(), "format"_a, "n"_a, "k"_a, "raw"_a, "row_order"_a.none())
+      .def("add_vector", [](PyExecutor& e, Floats values) { return e.native().weights().add_vector(values.data(), values.size()); }, "values"_a)
+      .def("open_rows", [](PyExecutor& e, bool rows) { e.native().open_rows(rows ? Dim::Rows : Dim::Tokens); }, nb::kw_only(), "rows"_a)
+      .def("embed", [](PyExecutor& e, int matrix, float scale, int out) { e.native().embed(matrix, scale, out); },
+           nb::kw_only(), "matrix"_a, "scale"_a, "out"_a)
+      .def("rms_norm", [](PyExecutor& e, int x, int out, int weight, float eps, int groups) { e.native().rms_norm(x, out, weight, eps, groups); },
+           nb::kw_only(), "x"_a, "out"_a, "weight"_a, "eps"_a, "groups"_a)
+      .def("rope", [](PyExecutor& e, int x, int heads, int head_dim, int rotary_dim, int turns) { e.native().rope(x, heads, head_dim, rotary_dim, turns); },
+           nb::kw_only(), "x"_a, "heads"_a, "head_dim"_a, "rotary_dim"_a, "turns"_a)
+      .def("cache_write", [](PyExecutor& e, int k, int v, int layer) { e.native().cache_write(k, v, layer); },
+           nb::kw_only(), "k"_a, "v"_a, "layer"_a)
+      .def("gate", [](PyExecutor& e, const std::string& activation, int gate, int up, int out) { e.native().gate(gate_function(activation), gate, up, out); },
+           nb::kw_only(), "activation"_a, "gate"_a, "up"_a, "out"_a)
+      .def("add", [](PyExecutor& e, int x, int y, int out) { e.native().add(x, y, out); }, nb::kw_only(), "x"_a, "y"_a, "out"_a)
+      .def("select", [](PyExecutor& e, int x, int out) { e.native().select(x, out); }, nb::kw_only(), "x"_a, "out"_a)
+      .def("softcap", [](PyExecutor& e, int x, float cap) { e.native().softcap(x, cap); }, nb::kw_only(), "x"_a, "cap"_a)
+      .def("quantize", [](PyExecutor& e, int panels) { e.native().quantize(panels); }, nb::kw_only(), "panels"_a)
+      .def("linear", &PyExecutor::linear, nb::kw_only(), "x"_a, "panels"_a.none(), "segments"_a)
+      .def("attention", [](PyExecutor& e, int q, int out, int layer, int heads, float scale, float softcap) { e.native().attention(q, out, layer, heads, scale, softcap); },
+           nb::kw_only(), "q"_a, "out"_a, "layer"_a, "heads"_a, "scale"_a, "softcap"_a)
+      .def("build", &PyExecutor::build)
+      .def("run", &PyExecutor::run, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,
+           "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
+      .def("run_rows", &PyExecutor::run_rows, "logit_rows"_a)
+      .def("view", &view, "buffer"_a)
+      .def_prop_ro("weight_bytes", [](PyExecutor& e) { return e.native().weight_bytes(); })
+      .def_prop_ro("kv_bytes", [](PyExecutor& e) { return e.native().kv_bytes(); })
+      .def_prop_ro("scratch_bytes", [](PyExecutor& e) { return e.native().scratch_bytes(); });
+}
+
+}  // namespace octavo

@@ -1,0 +1,202 @@
+#include "executor/executor.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace octavo {
+namespace {
+
+// Mistakes of whoever records, not of a step.
+void require(bool ok, const std::string& problem) {
+  if (!ok) throw std::logic_error("recording a program: " + problem);
+}
+
+}  // namespace
+
+KernelTables KernelTables::of(Isa isa) {
+  return {isa == Isa::Avx2 ? *linear_kernels_avx2() : linear_kernels_portable(), row_kernels(isa), attention_kernels(isa)};
+}
+
+Executor::Executor(ThreadPool& pool, Isa isa, StepLimits limits, const KvShape& kv,
+                   const std::vector<KvLayerShape>& layers)
+    : pool_(pool), kernels_(KernelTables::of(isa)), limits_(limits), kv_(kv, layers) {
+  stage(std::make_unique<CopyBlocksOp>(&kv_, &copies_));
+}
+
+// ---- recording
+
+int Executor::add_buffer(Dim dim, int width) {
+  require(width > 0, "a buffer of width " + std::to_string(width));
+  buffers_.push_back({dim, width});
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+int Executor::add_panels(int buffer) {
+  require(at(buffer)->width % kGroup == 0, "int8 activations of width " + std::to_string(at(buffer)->width));
+  panels_.push_back({at(buffer)});
+  return static_cast<int>(panels_.size()) - 1;
+}
+
+void Executor::stage(std::unique_ptr<Op> op) {
+  open_ = nullptr;
+  ops_.push_back(std::move(op));
+}
+
+void Executor::open_rows(Dim dim) {
+  auto rows = std::make_unique<RowStage>(dim, pool_.threads());
+  RowStage* opened = rows.get();
+  stage(std::move(rows));
+  open_ = opened;
+}
+
+void Executor::row_op(std::unique_ptr<RowOp> op) {
+  require(open_ != nullptr, "a row op outside a row stage");
+  open_->add(std::move(op));
+}
+
+void Executor::embed(int matrix, float scale, int out) {
+  const PackedLinear& table = weights_.matrix(matrix);
+  require(table.k == at(out)->width && table.n >= limits_.vocab_size, "an embedding table that fits neither row nor vocabulary");
+  row_op(make_embed(kernels_.linear, kernels_.rows, &table, scale, at(out)));
+}
+
+void Executor::rms_norm(int x, int out, int weight, float eps, int groups) {
+  const size_t width = at(x)->width;
+  require(width == static_cast<size_t>(at(out)->width) && weights_.vector_size(weight) * groups == width, "a norm whose weight does not fit");
+  row_op(make_rms_norm(kernels_.rows, at(x), at(out), weights_.vector(weight), eps, groups));
+}
+
+void Executor::rope(int x, int heads, int head_dim, int rotary_dim, int turns) {
+  require(at(x)->width == heads * head_dim && rotary_dim <= head_dim && rotary_dim % 2 == 0, "a rotation that does not fit its heads");
+  require(weights_.vector_size(turns) == static_cast<size_t>(rotary_dim) * limits_.max_positions, "a rotation table of wrong size");
+  row_op(make_rope(kernels_.rows, at(x), heads, head_dim, rotary_dim, weights_.vector(turns)));
+}
+
+void Executor::cache_write(int k, int v, int layer) {
+  const CacheLayer* cache = kv_.layer(layer);
+  const int width = cache->kv_heads * cache->head_dim;
+  require(at(k)->width == width && at(v)->width == width, "keys or values that do not fit their cache layer");
+  row_op(make_cache_write(kernels_.attention, at(k), at(v), cache, kv_.group(layer)));
+}
+
+void Executor::gate(Function function, int gate, int up, int out) {
+  require(at(gate)->width == at(out)->width && at(up)->width == at(out)->width, "a gate of unequal widths");
+  row_op(make_gate(kernels_.rows, function, at(gate), at(up), at(out)));
+}
+
+void Executor::add(int x, int y, int out) {
+  require(at(x)->width == at(out)->width && at(y)->width == at(out)->width, "a sum of unequal widths");
+  row_op(make_add(kernels_.rows, at(x), at(y), at(out)));
+}
+
+void Executor::select(int x, int out) {
+  require(at(x)->width == at(out)->width && at(x)->dim == Dim::Tokens && at(out)->dim == Dim::Rows, "a selection that does not fit");
+  row_op(make_select(at(x), at(out)));
+}
+
+void Executor::softcap(int x, float cap) { row_op(make_softcap(kernels_.rows, at(x), cap)); }
+
+void Executor::quantize(int panels) { row_op(make_quantize(kernels_.linear, &panels_.at(panels))); }
+
+void Executor::linear(int x, int panels, const std::vector<Segment>& segments) {
+  const Panels* input = panels < 0 ? nullptr : &panels_.at(panels);
+  require(!input || input->of == at(x), "a linear whose int8 input belongs to another buffer");
+  std::vector<LinearSegment> bound;
+  for (const Segment& s : segments) {
+    const PackedLinear& w = weights_.matrix(s.matrix);
+    require(w.k == at(x)->width && w.n == at(s.out)->width && at(s.out)->dim == at(x)->dim, "a linear that does not fit its buffers");
+    require(input || !w.int8_activations(), "a linear of an integer format without an int8 input");
+    require(s.bias < 0 || weights_.vector_size(s.bias) == static_cast<size_t>(w.n), "a bias of wrong length");
+    bound.push_back({&w, s.bias < 0 ? nullptr : weights_.vector(s.bias), at(s.out), s.add});
+  }
+  stage(std::make_unique<LinearOp>(kernels_.linear, at(x), input, std::move(bound), pool_.threads()));
+}
+
+AttentionPlan* Executor::plan_for(const AttentionKind& kind) {
+  for (const auto& plan : plans_) {
+    if (plan->kind() == kind) return plan.get();
+  }
+  plans_.push_back(std::make_unique<AttentionPlan>(kind, pool_.threads()));
+  return plans_.back().get();
+}
+
+void Executor::attention(int q, int out, int layer, int heads, float scale, float softcap) {
+  const CacheLayer* cache = kv_.layer(layer);
+  require(heads % cache->kv_heads == 0 && at(q)->width == heads * cache->head_dim && at(out)->width == at(q)->width,
+          "attention that does not fit its cache layer");
+  AttentionPlan* plan = plan_for({heads, cache->kv_heads, cache->head_dim, cache->window});
+  stage(std::make_unique<AttentionOp>(kernels_.attention, at(q), at(out), cache, kv_.group(layer), scale, softcap, plan, &scratch_));
+}
+
+// ---- building
+
+void Executor::build() {
+  weights_.pack(pool_);
+  int max_head_dim = 0;
+  for (int i = 0; i < kv_.num_layers(); i++) max_head_dim = std::max(max_head_dim, kv_.layer(i)->head_dim);
+  const size_t thread_floats = AttentionScratch::floats(max_head_dim);
+  const auto buffer_floats = [&](const Buffer& b) { return static_cast<size_t>(most_rows(b.dim)) * b.width; };
+  const auto panel_groups = [&](const Panels& p) {
+    return static_cast<size_t>((most_rows(p.of->dim) + kPanelRows - 1) / kPanelRows) * (p.of->width / kGroup);
+  };
+  size_t total = Arena::padded(thread_floats * sizeof(float)) * pool_.threads();
+  for (const auto& b : buffers_) total += Arena::padded(buffer_floats(b) * sizeof(float));
+  for (const auto& p : panels_) total += Arena::padded(panel_groups(p) * sizeof(ActGroup));
+  arena_ = Arena(total, "step buffers for " + std::to_string(limits_.max_tokens) + " tokens");
+  for (auto& b : buffers_) b.data = arena_.take_array<float>(buffer_floats(b));
+  for (auto& p : panels_) p.data = arena_.take_array<ActGroup>(panel_groups(p));
+  for (int t = 0; t < pool_.threads(); t++) scratch_.emplace_back(arena_.take_array<float>(thread_floats), max_head_dim);
+}
+
+size_t Executor::scratch_bytes() const {
+  size_t total = arena_.bytes();
+  for (const auto& plan : plans_) total += plan->partial_bytes();
+  return total;
+}
+
+// ---- running
+
+void Executor::run(const Step& step, const std::vector<KvCopy>& copies) {
+  check_step(step, limits_);
+  for (const auto& c : copies) {
+    if (c.group < 0 || c.group >= kv_.num_groups() || c.source < 0 || c.target < 0 ||
+        c.source >= limits_.num_blocks || c.target >= limits_.num_blocks) {
+      throw std::invalid_argument("block copy " + std::to_string(c.source) + " -> " + std::to_string(c.target) +
+                                  " of group " + std::to_string(c.group) + ": no such block or group");
+    }
+  }
+  step_ = step;
+  copies_ = copies;
+  for (const auto& plan : plans_) plan->make(step_);
+  run_stages(false);
+}
+
+void Executor::run_rows(const int32_t* logit_rows, int count) {
+  check_logit_rows(logit_rows, count, step_.tokens, limits_.max_rows);
+  step_.logit_rows = logit_rows;
+  step_.rows = count;
+  run_stages(true);
+}
+
+void Executor::run_stages(bool rows_only) {
+  stages_.clear();
+  bound_.clear();
+  bound_.reserve(ops_.size());
+  for (const auto& op : ops_) {
+    if (rows_only && op->dim() != Dim::Rows) continue;
+    const int chunks = op->prepare(step_);
+    if (chunks == 0) continue;
+    bound_.push_back({op.get(), &step_});
+    stages_.push_back({chunks,
+                       [](void* context, int chunk, int thread) {
+                         const Bound& bound = *static_cast<Bound*>(context);
+                         bound.op->run(*bound.step, chunk, thread);
+                       },
+                       &bound_.back()});
+  }
+  pool_.run(stages_.data(), static_cast<int>(stages_.size()));
+}
+
+}  // namespace octavo

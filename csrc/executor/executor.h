@@ -1,0 +1,101 @@
+// The program executor: a program recorded once as stages over buffers, run once per step.
+#pragma once
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/isa.h"
+#include "base/memory.h"
+#include "base/pool.h"
+#include "executor/attention_op.h"
+#include "executor/kv_memory.h"
+#include "executor/linear_op.h"
+#include "executor/op.h"
+#include "executor/row_ops.h"
+#include "executor/weights.h"
+
+namespace octavo {
+
+// The kernel tables of one instruction set.
+struct KernelTables {
+  const LinearKernels& linear;
+  const RowKernels& rows;
+  const AttentionKernels& attention;
+  static KernelTables of(Isa isa);
+};
+
+// Recording: add buffers, weights and ops in program order, then build(). Indices are those the add functions return.
+class Executor {
+ public:
+  // Segment of a linear stage, by index; bias -1: none.
+  struct Segment {
+    int matrix, bias, out;
+    bool add;
+  };
+
+  Executor(ThreadPool& pool, Isa isa, StepLimits limits, const KvShape& kv, const std::vector<KvLayerShape>& layers);
+
+  int add_buffer(Dim dim, int width);
+  int add_panels(int buffer);
+  WeightStore& weights() { return weights_; }
+
+  // Row ops join the stage opened last.
+  void open_rows(Dim dim);
+  void embed(int matrix, float scale, int out);
+  void rms_norm(int x, int out, int weight, float eps, int groups);
+  void rope(int x, int heads, int head_dim, int rotary_dim, int turns);
+  void cache_write(int k, int v, int layer);
+  void gate(Function function, int gate, int up, int out);
+  void add(int x, int y, int out);
+  void select(int x, int out);
+  void softcap(int x, float cap);
+  void quantize(int panels);
+  // Stages of their own.
+  void linear(int x, int panels, const std::vector<Segment>& segments);
+  void attention(int q, int out, int layer, int heads, float scale, float softcap);
+
+  // Packs the weights and allocates all memory. Throws OutOfMemory.
+  void build();
+
+  // Runs all stages on a step. Throws std::invalid_argument if the step exceeds the limits.
+  void run(const Step& step, const std::vector<KvCopy>& copies);
+  // Runs the stages over rows again, for other rows of the step just run (whose arrays must still be there).
+  void run_rows(const int32_t* logit_rows, int count);
+
+  const Buffer& buffer(int index) const { return buffers_.at(index); }
+  const Step& last_step() const { return step_; }
+  size_t weight_bytes() const { return weights_.bytes(); }
+  size_t kv_bytes() const { return kv_.bytes(); }
+  size_t scratch_bytes() const;
+
+ private:
+  int most_rows(Dim dim) const { return dim == Dim::Tokens ? limits_.max_tokens : limits_.max_rows; }
+  const Buffer* at(int buffer) const { return &buffers_.at(buffer); }
+  void row_op(std::unique_ptr<RowOp> op);
+  void stage(std::unique_ptr<Op> op);
+  AttentionPlan* plan_for(const AttentionKind& kind);
+  void run_stages(bool rows_only);
+
+  ThreadPool& pool_;
+  const KernelTables kernels_;
+  const StepLimits limits_;
+  KvMemory kv_;
+  WeightStore weights_;
+  std::deque<Buffer> buffers_;  // ops hold pointers to these
+  std::deque<Panels> panels_;
+  std::vector<std::unique_ptr<Op>> ops_;
+  RowStage* open_ = nullptr;
+  std::vector<std::unique_ptr<AttentionPlan>> plans_;
+  std::vector<AttentionScratch> scratch_;  // [thread]
+  Arena arena_;
+  std::vector<Stage> stages_;
+  struct Bound {
+    Op* op;
+    const Step* step;
+  };
+  std::vector<Bound> bound_;
+  std::vector<KvCopy> copies_;
+  Step step_;
+};
+
+}  // namespace octavo

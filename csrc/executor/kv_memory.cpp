@@ -1,0 +1,58 @@
+#include "executor/kv_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace octavo {
+namespace {
+
+void check_shape(const KvShape& shape) {
+  const int size = shape.block_size;
+  if (size < 1 || (size & (size - 1))) {
+    throw std::invalid_argument("block_size=" + std::to_string(size) + ": must be a power of two");
+  }
+  if (shape.num_blocks < 1 || shape.num_blocks > (1 << 30) / size) {
+    throw std::invalid_argument("num_blocks=" + std::to_string(shape.num_blocks) + ": must be in [1, 2^30 / block_size]");
+  }
+}
+
+void check_layer(const KvShape& shape, const KvLayerShape& layer) {
+  if (layer.head_dim < 8 || layer.head_dim > 256 || layer.head_dim % 8) {
+    throw std::invalid_argument("head_dim=" + std::to_string(layer.head_dim) + ": must be a multiple of 8, at most 256");
+  }
+  if (layer.place < 0 || layer.place >= shape.layers_per_block) {
+    throw std::invalid_argument("place " + std::to_string(layer.place) + " of a layer: a block holds " +
+                                std::to_string(shape.layers_per_block) + " layers");
+  }
+}
+
+}  // namespace
+
+KvMemory::KvMemory(const KvShape& shape, const std::vector<KvLayerShape>& layers) : shape_(shape) {
+  check_shape(shape);
+  for (const auto& layer : layers) {
+    check_layer(shape, layer);
+    const size_t bytes = static_cast<size_t>(layer.kv_heads) * layer.head_dim * shape.block_size * float_bytes(shape.type);
+    block_bytes_ = std::max(block_bytes_, Arena::padded(bytes));
+  }
+  region_ = Region(2 * block_bytes_ * shape.num_blocks * shape.layers_per_block,
+                   "KV blocks (" + std::to_string(shape.num_blocks) + " of " + std::to_string(shape.block_size) + " tokens)");
+  for (const auto& layer : layers) {
+    layers_.push_back({array(2 * layer.place), array(2 * layer.place + 1), block_bytes_, shape.type, layer.kv_heads,
+                       layer.head_dim, shape.block_size, layer.window});
+    groups_.push_back(layer.group);
+    places_by_group_.resize(std::max<size_t>(places_by_group_.size(), layer.group + 1));
+    places_by_group_[layer.group] = std::max(places_by_group_[layer.group], layer.place + 1);
+  }
+}
+
+void KvMemory::copy(const std::vector<KvCopy>& copies, int index) {
+  for (const auto& copy : copies) {
+    if (index / 2 >= places_by_group_[copy.group] || copy.source == copy.target) continue;
+    std::memcpy(array(index) + copy.target * block_bytes_, array(index) + copy.source * block_bytes_, block_bytes_);
+  }
+}
+
+}  // namespace octavo

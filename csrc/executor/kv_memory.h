@@ -1,0 +1,66 @@
+// The KV memory: one array of blocks for K and one for V per layer place of a block.
+#pragma once
+#include <vector>
+
+#include "attention/attention.h"
+#include "base/memory.h"
+#include "executor/op.h"
+
+namespace octavo {
+
+// How cache layers lie over the pool; see octavo/kv/spec.py.
+struct KvShape {
+  int num_blocks, block_size, layers_per_block;
+  FloatType type;
+};
+
+// A layer's place: block b of its group's table is block b of array number `place`.
+struct KvLayerShape {
+  int group, place, kv_heads, head_dim, window;
+};
+
+// Copy a block in all layers of a group.
+struct KvCopy {
+  int group, source, target;
+};
+
+class KvMemory {
+ public:
+  // Throws OutOfMemory. Memory appears when first written, so a large pool starts at once.
+  KvMemory(const KvShape& shape, const std::vector<KvLayerShape>& layers);
+
+  const KvShape& shape() const { return shape_; }
+  const CacheLayer* layer(int index) const { return &layers_.at(index); }
+  int group(int layer) const { return groups_.at(layer); }
+  int num_layers() const { return static_cast<int>(layers_.size()); }
+  int num_groups() const { return static_cast<int>(places_by_group_.size()); }
+  size_t bytes() const { return region_.bytes(); }
+
+  // Does all copies, in order, within array `index` of [0, 2 * layers_per_block).
+  void copy(const std::vector<KvCopy>& copies, int index);
+
+ private:
+  uint8_t* array(int index) const { return region_.data() + index * block_bytes_ * shape_.num_blocks; }
+
+  const KvShape shape_;
+  size_t block_bytes_ = 0;  // K (or V) of one layer in one block: the same for all groups
+  Region region_;
+  std::vector<CacheLayer> layers_;
+  std::vector<int> groups_;
+  std::vector<int> places_by_group_;
+};
+
+// The first stage of a step.
+class CopyBlocksOp : public Op {
+ public:
+  CopyBlocksOp(KvMemory* memory, const std::vector<KvCopy>* copies) : memory_(memory), copies_(copies) {}
+  Dim dim() const override { return Dim::Tokens; }
+  int prepare(const Step&) override { return copies_->empty() ? 0 : 2 * memory_->shape().layers_per_block; }
+  void run(const Step&, int chunk, int) override { memory_->copy(*copies_, chunk); }
+
+ private:
+  KvMemory* memory_;
+  const std::vector<KvCopy>* copies_;
+};
+
+}  // namespace octavo

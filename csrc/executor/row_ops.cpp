@@ -1,0 +1,101 @@
+#include "executor/row_ops.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace octavo {
+namespace {
+
+// A row op from a function of (step, row).
+template <class F>
+class EachRow : public RowOp {
+ public:
+  explicit EachRow(F f) : f_(std::move(f)) {}
+  void run(const Step& step, int begin, int end) const override {
+    for (int r = begin; r < end; r++) f_(step, r);
+  }
+
+ private:
+  F f_;
+};
+
+template <class F>
+std::unique_ptr<RowOp> each_row(F f) {
+  return std::make_unique<EachRow<F>>(std::move(f));
+}
+
+}  // namespace
+
+std::unique_ptr<RowOp> make_embed(const LinearKernels& linear, const RowKernels& kernels, const PackedLinear* table,
+                                  float scale, const Buffer* out) {
+  return each_row([=, &linear, &kernels](const Step& step, int r) {
+    linear.dequantize_row(*table, step.token_ids[r], out->row(r));
+    if (scale != 1.0f) kernels.scale(out->row(r), scale, out->width, out->row(r));
+  });
+}
+
+std::unique_ptr<RowOp> make_rms_norm(const RowKernels& kernels, const Buffer* x, const Buffer* out, const float* weight,
+                                     float eps, int groups) {
+  return each_row([=, &kernels](const Step&, int r) {
+    kernels.rms_norm(x->row(r), weight, eps, groups, x->width, out->row(r));
+  });
+}
+
+std::unique_ptr<RowOp> make_rope(const RowKernels& kernels, const Buffer* x, int heads, int head_dim, int rotary_dim,
+                                 const float* turns) {
+  return each_row([=, &kernels](const Step& step, int r) {
+    kernels.rope(x->row(r), heads, head_dim, rotary_dim, turns + static_cast<int64_t>(step.positions[r]) * rotary_dim);
+  });
+}
+
+std::unique_ptr<RowOp> make_cache_write(const AttentionKernels& kernels, const Buffer* k, const Buffer* v,
+                                        const CacheLayer* layer, int group) {
+  return each_row([=, &kernels](const Step& step, int r) {
+    kernels.write(*layer, step.slots(group)[r], k->row(r), v->row(r));
+  });
+}
+
+std::unique_ptr<RowOp> make_gate(const RowKernels& kernels, Function function, const Buffer* gate, const Buffer* up,
+                                 const Buffer* out) {
+  return each_row([=, &kernels](const Step&, int r) {
+    kernels.gate(function, gate->row(r), up->row(r), out->width, out->row(r));
+  });
+}
+
+std::unique_ptr<RowOp> make_add(const RowKernels& kernels, const Buffer* x, const Buffer* y, const Buffer* out) {
+  return each_row([=, &kernels](const Step&, int r) { kernels.add(x->row(r), y->row(r), out->width, out->row(r)); });
+}
+
+std::unique_ptr<RowOp> make_select(const Buffer* x, const Buffer* out) {
+  return each_row([=](const Step& step, int r) {
+    std::memcpy(out->row(r), x->row(step.logit_rows[r]), sizeof(float) * out->width);
+  });
+}
+
+std::unique_ptr<RowOp> make_softcap(const RowKernels& kernels, const Buffer* x, float cap) {
+  return each_row([=, &kernels](const Step&, int r) { kernels.softcap(x->row(r), cap, x->width); });
+}
+
+std::unique_ptr<RowOp> make_quantize(const LinearKernels& linear, const Panels* panels) {
+  return each_row([=, &linear](const Step&, int r) {
+    linear.quantize_rows(panels->of->data, panels->of->width, r, r + 1, panels->of->width, panels->data);
+  });
+}
+
+int RowStage::prepare(const Step& step) {
+  const int rows = count_of(dim_, step);
+  // Whole panels, so that no two threads write into one; about four chunks per thread when there is much to do.
+  const int panels = (rows + kPanelRows - 1) / kPanelRows;
+  rows_per_chunk_ = std::max(1, panels / (4 * threads_)) * kPanelRows;
+  return (rows + rows_per_chunk_ - 1) / rows_per_chunk_;
+}
+
+void RowStage::run(const Step& step, int chunk, int) {
+  const int begin = chunk * rows_per_chunk_, end = std::min(begin + rows_per_chunk_, count_of(dim_, step));
+  for (int row = begin; row < end; row += kPanelRows) {
+    for (const auto& op : ops_) op->run(step, row, std::min(row + kPanelRows, end));
+  }
+}
+
+}  // namespace octavo

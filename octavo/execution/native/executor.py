@@ -1,0 +1,141 @@
+"""The native program executor: NumPy arrays in, a view of the logits out, one native call per step."""
+
+from collections.abc import Mapping
+
+from octavo import _native
+from octavo.errors import OutOfMemoryError
+from octavo.execution.native.lower import lower
+from octavo.execution.native.recorder import Recorder
+from octavo.execution.protocols import Float32, Int32, StepBatch
+from octavo.execution.quant import TensorType
+from octavo.execution.weights import LoadedWeight
+from octavo.kv.spec import KVLayout
+from octavo.model.program import Program
+
+_FLOAT_TYPES = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
+"""Formats whose linears take float activations; all others take int8 ones."""
+
+
+class NativeExecutor:
+    """A `ProgramExecutor` on the CPU. Weights stay in their number format, packed for streaming; the step is one call
+    that runs every op on the thread pool with the GIL released.
+
+    One caller at a time. The same inputs give the same bits for every number of threads and every `isa`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, LoadedWeight],
+        layout: KVLayout,
+        *,
+        threads: int,
+        isa: str,
+        max_tokens: int,
+        max_rows: int,
+        max_seqs: int,
+        max_positions: int,
+    ) -> None:
+        """Packs the weights and allocates KV blocks and buffers. `weights` may be let go of afterwards.
+
+        Args:
+            threads: compute threads, the caller's included.
+            isa: "auto", "avx2" or "portable".
+            max_tokens: most tokens of one step; buffers are sized for it.
+            max_rows: most logit rows of one call.
+            max_seqs: most sequences of one step.
+            max_positions: positions run from 0 to max_positions - 1.
+
+        Raises:
+            OutOfMemoryError: weights, KV blocks or buffers do not fit.
+            ValueError: an argument out of its range, or an instruction set this CPU lacks.
+        """
+        self.program = program
+        self.layout = layout
+        self.max_rows = max_rows
+        self.isa = _native.resolve_isa(isa)
+        self.pool = _native.ThreadPool(threads)
+        """The compute threads, for the sampler to share."""
+        try:
+            self._native: _native.Executor | None = _native.Executor(
+                self.pool,
+                isa=self.isa,
+                max_tokens=max_tokens,
+                max_rows=max_rows,
+                max_seqs=max_seqs,
+                max_positions=max_positions,
+                vocab_size=program.vocab_size,
+                num_groups=len(layout.groups),
+                num_blocks=layout.num_blocks,
+                block_size=layout.block_size,
+                layers_per_block=layout.layers_per_block,
+                kv_dtype=layout.dtype.value,
+                layers=_placed_layers(program, layout),
+            )
+            self._buffers = self._record(self._native, weights, max_positions)
+            self._native.build()
+        except _native.OutOfMemoryError as error:
+            raise OutOfMemoryError(str(error)) from None
+
+    def _record(
+        self, native: _native.Executor, weights: Mapping[str, LoadedWeight], max_positions: int
+    ) -> dict[str, int]:
+        int8_weights = {name for name, weight in weights.items() if weight.type not in _FLOAT_TYPES}
+        recorder = Recorder(native, self.program, weights, max_positions)
+        recorder.record(lower(self.program, int8_weights))
+        return recorder.buffers
+
+    def run(self, batch: StepBatch) -> Float32:
+        """See `ProgramExecutor.run`.
+
+        Raises:
+            ValueError: the batch exceeds what the executor was built for, or contradicts itself; says which array.
+        """
+        native = self._open()
+        native.run(
+            token_ids=batch.token_ids,
+            positions=batch.positions,
+            seq_starts=batch.seq_starts,
+            context_lens=batch.context_lens,
+            block_tables=batch.block_tables,
+            slot_mapping=batch.slot_mapping,
+            logit_rows=batch.logit_rows,
+            copies=[(copy.group, copy.source, copy.target) for copy in batch.block_copies],
+        )
+        return self.output("logits")
+
+    def logits(self, rows: Int32) -> Float32:
+        """See `ProgramExecutor.logits`."""
+        self._open().run_rows(rows)
+        return self.output("logits")
+
+    def output(self, role: str) -> Float32:
+        """What the last step left in an output of the program: a view, overwritten by the next step."""
+        return self._open().view(self._buffers[self.program.outputs[role]])
+
+    @property
+    def num_bytes(self) -> dict[str, int]:
+        """Bytes held for weights (packed), KV blocks and scratch (buffers of a step)."""
+        native = self._open()
+        return {"weights": native.weight_bytes, "kv": native.kv_bytes, "scratch": native.scratch_bytes}
+
+    def close(self) -> None:
+        """Releases memory and threads; idempotent. Views handed out keep their memory alive."""
+        self._native = None
+
+    def _open(self) -> _native.Executor:
+        if self._native is None:
+            raise ValueError("this executor is closed")
+        return self._native
+
+
+def _placed_layers(program: Program, layout: KVLayout) -> list[tuple[int, int, int, int, int | None]]:
+    """(group, place, kv_heads, head_dim, window) of every cache layer."""
+    if len(layout.placement) != len(program.cache_layers):
+        raise ValueError(
+            f"the layout places {len(layout.placement)} layers, program {program.name} has {len(program.cache_layers)}"
+        )
+    return [
+        (group, place, layer.kv_heads, layer.head_dim, layer.window)
+        for (group, place), layer in zip(layout.placement, program.cache_layers, strict=True)
+    ]

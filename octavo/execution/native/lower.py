@@ -1,0 +1,134 @@
+"""Lowering: from a program's plain ops to the stages of the native core, by passes that each do one thing.
+
+No pass changes a bit of the result: sums are folded where the kernels add in the same order, and gathering ops only
+decides what runs together.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from octavo.execution.native.stages import (
+    FlatOp,
+    LinearStage,
+    Quantize,
+    RowOp,
+    RowStage,
+    Segment,
+    Softcap,
+    Stage,
+    access,
+)
+from octavo.model.program import Add, Attention, Buffer, Dim, Linear, Logits, Op, Program
+
+
+def lower(program: Program, int8_weights: Collection[str]) -> tuple[Stage, ...]:
+    """The stages of a program. `int8_weights` names the weights whose linears take int8 activations."""
+    flat = [low for op in program.ops for low in expand(op)]
+    flat = fold_adds(flat, frozenset(program.outputs.values()))
+    flat = join_linears(flat)
+    flat = quantize_inputs(flat, int8_weights)
+    return tuple(gather_rows(flat, program.buffers))
+
+
+def expand(op: Op) -> Iterator[FlatOp]:
+    """One op of the program as native ops."""
+    match op:
+        case Linear(x=x, out=out, weight=weight, bias=bias):
+            yield LinearStage(x, (Segment(weight, bias, out),))
+        case Logits(x=x, out=out, weight=weight, softcap=softcap):
+            yield LinearStage(x, (Segment(weight, None, out),))
+            if softcap is not None:
+                yield Softcap(out, softcap)
+        case _:
+            yield op
+
+
+def fold_adds(ops: Sequence[FlatOp], outputs: Collection[str]) -> list[FlatOp]:
+    """`h = linear(..); x = x + h` becomes a linear that adds to x, where nothing else reads h.
+
+    Exact: the linear kernels finish the sum (and the bias) before they add what the output held.
+    """
+    folded: list[FlatOp] = []
+    for index, op in enumerate(ops):
+        last = folded[-1] if folded else None
+        if isinstance(op, Add) and isinstance(last, LinearStage):
+            segment = last.segments[-1]
+            foldable = (
+                segment.out in (op.x, op.y)
+                and op.out == _other(op, segment.out)
+                and op.out not in (segment.out, last.x)
+                and not segment.add
+                and not _read_later(ops[index + 1 :], segment.out, outputs)
+            )
+            if foldable:
+                folded[-1] = LinearStage(
+                    last.x, (*last.segments[:-1], Segment(segment.weight, segment.bias, op.out, add=True))
+                )
+                continue
+        folded.append(op)
+    return folded
+
+
+def join_linears(ops: Sequence[FlatOp]) -> list[FlatOp]:
+    """Neighbouring linears that read the same buffer (q, k, v; gate, up) become one stage."""
+    joined: list[FlatOp] = []
+    for op in ops:
+        last = joined[-1] if joined else None
+        if isinstance(op, LinearStage) and isinstance(last, LinearStage) and _independent(last, op):
+            joined[-1] = LinearStage(last.x, last.segments + op.segments)
+        else:
+            joined.append(op)
+    return joined
+
+
+def quantize_inputs(ops: Sequence[FlatOp], int8_weights: Collection[str]) -> list[FlatOp]:
+    """Puts a `Quantize` before the first linear that needs the int8 form of what a buffer holds, once per content."""
+    quantized: list[FlatOp] = []
+    current: set[str] = set()
+    for op in ops:
+        if isinstance(op, LinearStage) and op.x not in current and any(s.weight in int8_weights for s in op.segments):
+            quantized.append(Quantize(op.x))
+            current.add(op.x)
+        current.difference_update(access(op).writes)
+        quantized.append(op)
+    return quantized
+
+
+def gather_rows(ops: Sequence[FlatOp], buffers: Mapping[str, Buffer]) -> Iterator[Stage]:
+    """Consecutive row ops over the same dimension become one stage."""
+
+    def stage_kind(op: FlatOp) -> Dim | None:
+        if isinstance(op, LinearStage | Attention):
+            return None
+        buffer_names = access(op).writes or access(op).reads
+        return buffers[buffer_names[0]].dim
+
+    for dim, group in groupby(ops, stage_kind):
+        rows: list[RowOp] = []
+        for op in group:
+            if isinstance(op, LinearStage | Attention):
+                yield op
+            else:
+                rows.append(op)
+        if dim is not None:
+            yield RowStage(dim, tuple(rows))
+
+
+def _other(add: Add, operand: str) -> str:
+    return add.y if add.x == operand else add.x
+
+
+def _read_later(ops: Sequence[FlatOp], buffer: str, outputs: Collection[str]) -> bool:
+    """Whether what the buffer holds now is read by any of the ops, or by the caller after them."""
+    for op in ops:
+        if buffer in access(op).reads:
+            return True
+        if buffer in access(op).writes:
+            return False
+    return buffer in outputs
+
+
+def _independent(first: LinearStage, second: LinearStage) -> bool:
+    """Whether two linears over one input may run at the same time."""
+    touched = set(access(first).writes)
+    return first.x == second.x and first.x not in touched and touched.isdisjoint(access(second).writes)

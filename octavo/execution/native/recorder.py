@@ -1,0 +1,147 @@
+"""Recording: tells the native executor about buffers, weights and stages, by index instead of by name."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from octavo import _native
+from octavo.execution.native.rope_table import rope_table
+from octavo.execution.native.stages import LinearStage, Quantize, RowStage, Softcap, Stage
+from octavo.execution.weights import LoadedWeight
+from octavo.model.program import (
+    Add,
+    Attention,
+    CacheWrite,
+    Embed,
+    GatedActivation,
+    Program,
+    RmsNorm,
+    Rope,
+    SelectRows,
+)
+
+
+class Recorder:
+    """Records a program's stages into a native executor, in program order, which is also the weights' order in memory.
+
+    A weight is handed over at its first use and once only, however many ops read it.
+    """
+
+    def __init__(
+        self,
+        native: _native.Executor,
+        program: Program,
+        weights: Mapping[str, LoadedWeight],
+        max_positions: int,
+    ) -> None:
+        self._native = native
+        self._program = program
+        self._weights = weights
+        self._max_positions = max_positions
+        self._matrices: dict[str, int] = {}
+        self._vectors: dict[str, int] = {}
+        self._turns: dict[int, int] = {}
+        self._panels: dict[str, int] = {}
+        self.buffers = {
+            name: native.add_buffer(rows=buffer.dim == "rows", width=buffer.width)
+            for name, buffer in program.buffers.items()
+        }
+        """Native index of each buffer of the program."""
+        self._record_op: dict[type, Callable[[Any], None]] = {
+            RowStage: self._row_stage,
+            LinearStage: self._linear_stage,
+            Attention: self._attention,
+            Embed: self._embed,
+            RmsNorm: self._rms_norm,
+            Rope: self._rope,
+            CacheWrite: self._cache_write,
+            GatedActivation: self._gate,
+            Add: self._add,
+            SelectRows: self._select,
+            Softcap: self._softcap,
+            Quantize: self._quantize,
+        }
+
+    def record(self, stages: Iterable[Stage]) -> None:
+        """Records all stages."""
+        for stage in stages:
+            self._record_op[type(stage)](stage)
+
+    def _row_stage(self, stage: RowStage) -> None:
+        self._native.open_rows(rows=stage.dim == "rows")
+        for op in stage.ops:
+            self._record_op[type(op)](op)
+
+    def _linear_stage(self, stage: LinearStage) -> None:
+        b = self.buffers
+        segments = [(self._matrix(s.weight), self._bias(s.bias), b[s.out], s.add) for s in stage.segments]
+        self._native.linear(x=b[stage.x], panels=self._panels.get(stage.x), segments=segments)
+
+    def _attention(self, op: Attention) -> None:
+        b = self.buffers
+        self._native.attention(
+            q=b[op.q], out=b[op.out], layer=op.layer, heads=op.heads, scale=op.scale, softcap=op.softcap or 0.0
+        )
+
+    def _embed(self, op: Embed) -> None:
+        self._native.embed(matrix=self._matrix(op.weight), scale=op.scale, out=self.buffers[op.out])
+
+    def _rms_norm(self, op: RmsNorm) -> None:
+        b = self.buffers
+        self._native.rms_norm(x=b[op.x], out=b[op.out], weight=self._vector(op.weight), eps=op.eps, groups=op.groups)
+
+    def _rope(self, op: Rope) -> None:
+        rotary_dim = self._program.ropes[op.rope].rotary_dim
+        self._native.rope(
+            x=self.buffers[op.x],
+            heads=op.heads,
+            head_dim=op.head_dim,
+            rotary_dim=rotary_dim,
+            turns=self._turn_table(op.rope),
+        )
+
+    def _cache_write(self, op: CacheWrite) -> None:
+        self._native.cache_write(k=self.buffers[op.k], v=self.buffers[op.v], layer=op.layer)
+
+    def _gate(self, op: GatedActivation) -> None:
+        b = self.buffers
+        self._native.gate(activation=op.activation.value, gate=b[op.gate], up=b[op.up], out=b[op.out])
+
+    def _add(self, op: Add) -> None:
+        b = self.buffers
+        self._native.add(x=b[op.x], y=b[op.y], out=b[op.out])
+
+    def _select(self, op: SelectRows) -> None:
+        self._native.select(x=self.buffers[op.x], out=self.buffers[op.out])
+
+    def _softcap(self, op: Softcap) -> None:
+        self._native.softcap(x=self.buffers[op.x], cap=op.cap)
+
+    def _quantize(self, op: Quantize) -> None:
+        if op.x not in self._panels:
+            self._panels[op.x] = self._native.add_panels(self.buffers[op.x])
+        self._native.quantize(panels=self._panels[op.x])
+
+    def _matrix(self, name: str) -> int:
+        if name not in self._matrices:
+            weight = self._weights[name]
+            n, k = weight.shape
+            self._matrices[name] = self._native.add_matrix(
+                format=weight.type.ggml_id, n=n, k=k, raw=weight.raw, row_order=weight.row_order
+            )
+        return self._matrices[name]
+
+    def _bias(self, name: str | None) -> int | None:
+        return None if name is None else self._vector(name)
+
+    def _vector(self, name: str) -> int:
+        if name not in self._vectors:
+            self._vectors[name] = self._native.add_vector(np.ascontiguousarray(self._weights[name].float32()))
+        return self._vectors[name]
+
+    def _turn_table(self, rope: int) -> int:
+        if rope not in self._turns:
+            table = rope_table(self._program.ropes[rope], self._max_positions)
+            self._turns[rope] = self._native.add_vector(table.reshape(-1))
+        return self._turns[rope]

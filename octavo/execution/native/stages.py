@@ -1,0 +1,101 @@
+"""What the native core runs: stages, each of row-wise ops, of linears over one input, or of attention.
+
+Ops that need no lowering are those of `octavo.model.program`; buffers and weights keep their names.
+"""
+
+from dataclasses import dataclass
+
+from octavo.model.program import (
+    Add,
+    Attention,
+    CacheWrite,
+    Dim,
+    Embed,
+    GatedActivation,
+    RmsNorm,
+    Rope,
+    SelectRows,
+)
+
+
+@dataclass(frozen=True)
+class Quantize:
+    """Makes the int8 form of buffer x, for linears whose weights have an integer format."""
+
+    x: str
+
+
+@dataclass(frozen=True)
+class Softcap:
+    """x = cap * tanh(x / cap)."""
+
+    x: str
+    cap: float
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One weight of a `LinearStage`: out = x @ weight.T (+ bias) (+ out)."""
+
+    weight: str
+    bias: str | None
+    out: str
+    add: bool = False
+
+
+@dataclass(frozen=True)
+class LinearStage:
+    """Linears that read the same buffer; their formats may differ."""
+
+    x: str
+    segments: tuple[Segment, ...]
+
+
+RowOp = Embed | RmsNorm | Rope | CacheWrite | GatedActivation | Add | SelectRows | Quantize | Softcap
+"""Ops whose row r reads and writes row r alone (SelectRows: reads a row that an earlier stage wrote)."""
+
+
+@dataclass(frozen=True)
+class RowStage:
+    """Row ops that a block of rows passes through one after the other."""
+
+    dim: Dim
+    ops: tuple[RowOp, ...]
+
+
+FlatOp = RowOp | LinearStage | Attention
+"""An op between the passes of `lower`, before row ops are gathered into stages."""
+
+Stage = RowStage | LinearStage | Attention
+
+
+@dataclass(frozen=True)
+class Access:
+    """Names of the buffers an op reads and writes."""
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def access(op: FlatOp) -> Access:
+    """What an op does to the buffers. An op that works in place reads and writes its buffer."""
+    match op:
+        case Embed(out=out):
+            return Access((), (out,))
+        case RmsNorm(x=x, out=out) | SelectRows(x=x, out=out):
+            return Access((x,), (out,))
+        case Attention(q=q, out=out):
+            return Access((q,), (out,))
+        case Rope(x=x) | Softcap(x=x):
+            return Access((x,), (x,))
+        case Quantize(x=x):
+            return Access((x,), ())
+        case CacheWrite(k=k, v=v):
+            return Access((k, v), ())
+        case GatedActivation(gate=gate, up=up, out=out):
+            return Access((gate, up), (out,))
+        case Add(x=x, y=y, out=out):
+            return Access((x, y), (out,))
+        case LinearStage(x=x, segments=segments):
+            added = tuple(s.out for s in segments if s.add)
+            return Access((x, *added), tuple(s.out for s in segments))
