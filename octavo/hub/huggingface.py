@@ -158,14 +158,20 @@ def _forget_other_commit(staging: Path, commit: str) -> None:
             note.write_text(commit, encoding="utf-8")
 
 
+@dataclass(frozen=True)
 class HuggingFaceHub:
     """The hub through `huggingface_hub`: its login, mirrors and proxies are the user's."""
+
+    endpoint: str | None = None
+    """Address of the hub; None: `$HF_ENDPOINT`, else the public one."""
 
     def listing(self, repo: str, revision: str | None) -> tuple[str, list[RepoFile]]:
         from huggingface_hub import HfApi  # noqa: PLC0415 - takes half a second; only hub names pay it
 
         with _hub_errors(repo, revision):
-            info = HfApi().model_info(repo, revision=revision, timeout=_CONNECT_TIMEOUT_S, files_metadata=True)
+            info = HfApi(self.endpoint).model_info(
+                repo, revision=revision, timeout=_CONNECT_TIMEOUT_S, files_metadata=True
+            )
         files = [RepoFile(file.rfilename, file.size or 0, *_ids(file)) for file in info.siblings or ()]
         return info.sha or revision or "main", files
 
@@ -175,7 +181,9 @@ class HuggingFaceHub:
 
         disable_progress_bars()
         with _hub_errors(repo, commit):
-            fetched = hf_hub_download(repo, path, revision=commit, local_dir=folder, etag_timeout=_CONNECT_TIMEOUT_S)
+            fetched = hf_hub_download(
+                repo, path, revision=commit, local_dir=folder, etag_timeout=_CONNECT_TIMEOUT_S, endpoint=self.endpoint
+            )
         return Path(fetched)
 
 
