@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, blocks_of
+from octavo.execution.quant.layout import IQ4_NL_VALUES, blocks_of, pieces
 from octavo.execution.quant.packing import (
     HIGH_NIBBLE,
     LOW_NIBBLE,
@@ -19,9 +19,6 @@ from octavo.execution.quant.types import TensorType
 Blocks = NDArray[np.void]
 Floats = NDArray[np.float32]
 
-_BLOCKS_AT_ONCE_BYTES = 1 << 18
-"""Blocks are converted in pieces of about this many bytes, so that temporaries stay in the cache."""
-
 
 def dequantize(tensor_type: TensorType, raw: NDArray[np.uint8], shape: tuple[int, ...]) -> Floats:
     """The tensor as float32 of `shape`; `raw` holds its bytes.
@@ -33,9 +30,8 @@ def dequantize(tensor_type: TensorType, raw: NDArray[np.uint8], shape: tuple[int
         return _FLOATS[tensor_type](raw).reshape(shape)
     blocks = blocks_of(tensor_type, raw)
     out = np.empty((len(blocks), tensor_type.block_size), dtype=np.float32)
-    step = max(1, _BLOCKS_AT_ONCE_BYTES // tensor_type.block_bytes)
-    for start in range(0, len(blocks), step):
-        out[start : start + step] = _BLOCK_DECODERS[tensor_type](blocks[start : start + step])
+    for piece in pieces(len(blocks), tensor_type.block_size):
+        out[piece] = _BLOCK_DECODERS[tensor_type](blocks[piece])
     return out.reshape(shape)
 
 
@@ -157,4 +153,3 @@ _BLOCK_DECODERS: dict[TensorType, Callable[[Blocks], Floats]] = {
     TensorType.Q6_K: _q6_k,
     TensorType.IQ4_NL: _iq4_nl,
 }
-assert set(_FLOATS) | set(_BLOCK_DECODERS) == set(TensorType) and set(_BLOCK_DECODERS) == set(LAYOUTS)

@@ -4,6 +4,8 @@ One description serves reading and writing. Sources: the GGUF specification and 
 format facts). ``d`` is a float16 scale, ``m`` a float16 offset, ``qs`` packed codes, ``qh`` their high bits.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +29,16 @@ LAYOUTS: dict[TensorType, np.dtype[np.void]] = {
 
 IQ4_NL_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.int8)
 """IQ4_NL codes are indices into this fixed table."""
+
+
+_WEIGHTS_AT_ONCE = 1 << 17
+"""Conversions go in pieces of about so many weights: temporaries stay in the cache, and small beside a big tensor."""
+
+
+def pieces(num_blocks: int, block_size: int) -> Iterator[slice]:
+    """Cuts a run of blocks into slices."""
+    step = _WEIGHTS_AT_ONCE // block_size
+    return (slice(start, start + step) for start in range(0, num_blocks, step))
 
 
 def blocks_of(tensor_type: TensorType, raw: NDArray[np.uint8]) -> NDArray[np.void]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.execution.quant.dequantize import dequantize, q3_k_codes
-from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, blocks_of
+from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, blocks_of, pieces
 from octavo.execution.quant.packing import HIGH_NIBBLE, LOW_NIBBLE, pack, unpack, unpack_q3_scales
 from octavo.execution.quant.quantize import quantize
 from octavo.execution.quant.types import TensorType
@@ -61,10 +61,13 @@ def to_native(
     """The tensor in a native format: `raw` itself where it is in one, else a converted copy (see the table above)."""
     if tensor_type in NATIVE_TYPES:
         return tensor_type, raw
-    convert = _EXACT.get(tensor_type)
-    if convert is not None:
-        return native_type(tensor_type), convert(blocks_of(tensor_type, raw)).view(np.uint8)
-    return TensorType.Q8_0, quantize(TensorType.Q8_0, dequantize(tensor_type, raw, shape))
+    target = native_type(tensor_type)
+    out = np.empty(target.num_bytes(shape), dtype=np.uint8)
+    blocks = blocks_of(tensor_type, raw)
+    converted = out.reshape(len(blocks), target.num_bytes((tensor_type.block_size,)))
+    for piece in pieces(len(blocks), tensor_type.block_size):
+        converted[piece] = _CONVERSIONS[tensor_type](blocks[piece]).view(np.uint8).reshape(-1, converted.shape[1])
+    return target, out
 
 
 def _q3_k_as_q6_k(b: NDArray[np.void]) -> NDArray[np.void]:
@@ -84,7 +87,16 @@ def _iq4_nl_as_q8_0(b: NDArray[np.void]) -> NDArray[np.void]:
     return out
 
 
-_EXACT: dict[TensorType, Callable[[NDArray[np.void]], NDArray[np.void]]] = {
+def _rounded_to_q8_0(tensor_type: TensorType) -> Callable[[NDArray[np.void]], NDArray[np.uint8]]:
+    def convert(b: NDArray[np.void]) -> NDArray[np.uint8]:
+        values = dequantize(tensor_type, b.view(np.uint8), (len(b), tensor_type.block_size))
+        return quantize(TensorType.Q8_0, values)
+
+    return convert
+
+
+_CONVERSIONS: dict[TensorType, Callable[[NDArray[np.void]], NDArray[np.void] | NDArray[np.uint8]]] = {
     TensorType.Q3_K: _q3_k_as_q6_k,
     TensorType.IQ4_NL: _iq4_nl_as_q8_0,
+    **{t: _rounded_to_q8_0(t) for t in (TensorType.Q5_1, TensorType.Q5_K, TensorType.Q2_K)},
 }

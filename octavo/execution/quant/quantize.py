@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS
+from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, pieces
 from octavo.execution.quant.packing import (
     HIGH_NIBBLE,
     LOW_NIBBLE,
@@ -37,7 +37,8 @@ def quantize(tensor_type: TensorType, values: NDArray[np.float32]) -> NDArray[np
         return np.frombuffer(floats.tobytes(), dtype=np.uint8)
     x = values.reshape(-1, tensor_type.block_size)
     blocks = np.zeros(len(x), dtype=LAYOUTS[tensor_type])
-    _BLOCK_ENCODERS[tensor_type](x, blocks)
+    for piece in pieces(len(x), tensor_type.block_size):
+        _BLOCK_ENCODERS[tensor_type](x[piece], blocks[piece])
     return blocks.view(np.uint8).reshape(-1)
 
 

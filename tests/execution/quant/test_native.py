@@ -1,9 +1,11 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.execution.quant import NATIVE_TYPES, TensorType, dequantize, native_type, to_native
+from octavo.execution.quant import NATIVE_TYPES, TensorType, dequantize, native_type, quantize, to_native
 from octavo.execution.quant.native import Q8_0_MAX_ERROR
 from tests.execution.quant.blocks import random_blocks
 
@@ -33,6 +35,11 @@ def test_every_type_has_a_native_target(tensor_type: TensorType) -> None:
     assert (target, raw.size) == (native_type(tensor_type), target.num_bytes(shape))
 
 
+def test_tensor_without_rows() -> None:
+    target, raw = to_native(TensorType.Q5_K, np.zeros(0, np.uint8), (0, 256))
+    assert (target, raw.size) == (TensorType.Q8_0, 0)
+
+
 @pytest.mark.parametrize(("name", "target"), [("Q3_K", "Q6_K"), ("IQ4_NL", "Q8_0")])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_lossless_conversions(name: str, target: str, seed: int) -> None:
@@ -51,10 +58,28 @@ def test_error_of_conversion_to_q8_0(name: str, seed: int) -> None:
     assert (error <= largest * Q8_0_MAX_ERROR * (1 + 1e-6) + SUBNORMAL_SCALE_ERROR).all()
 
 
+@pytest.mark.parametrize("name", ["Q3_K", "Q5_K"])
+def test_pieces_join_without_seams(name: str) -> None:
+    """A tensor larger than one piece equals its halves converted on their own."""
+    blocks = 2 * (1 << 17) // 256 + 6
+    raw = random_blocks(TensorType[name], blocks, seed=1)
+    _, whole = to_native(TensorType[name], raw, (blocks, 256))
+    halves = [to_native(TensorType[name], half, (blocks // 2, 256))[1] for half in np.split(raw, 2)]
+    np.testing.assert_array_equal(whole, np.concatenate(halves))
+
+
+def test_conversion_of_a_big_tensor_needs_little_more_than_its_result() -> None:
+    blocks = 20_000
+    raw = random_blocks(TensorType.Q5_K, blocks, seed=2)
+    tracemalloc.start()
+    _, converted = to_native(TensorType.Q5_K, raw, (blocks, 256))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < converted.nbytes + (16 << 20)
+
+
 def test_conversion_adds_little_to_the_error_of_the_format() -> None:
     """The claim of the table: what conversion adds is small against the format's own rounding."""
-    from octavo.execution.quant import quantize
-
     x = np.random.default_rng(0).normal(size=(64, 512)).astype(np.float32)
     for name, allowed in (("Q5_1", 1.03), ("Q5_K", 1.03), ("Q2_K", 1.01)):
         raw = quantize(TensorType[name], x)
