@@ -1,7 +1,7 @@
 // Float formats on AVX2: one accumulator per output, inputs ascending, so any blocking gives the same bits.
 //
-// Few rows: 32 channels (four vectors) per row while the tile streams by, widened on the fly. More rows: six rows x two
-// vectors, on a stretch of half the tile widened once into L1. Included by linear_avx2.cpp only.
+// One or two rows: 32 channels (four vectors) per row while the column streams by, widened on the fly. More rows: six rows
+// x two vectors, stretch after stretch of half the column in L1. Included by linear_avx2.cpp only.
 #pragma once
 #include <immintrin.h>
 
@@ -20,8 +20,8 @@ OCTAVO_INLINE __m256 load_weights(BFloat16Tag, const uint16_t* p) {
 }
 
 constexpr int kFloatRows = 6;
-constexpr int kWideRows = 2;        // up to here all four vectors of a row fit in registers
-constexpr int kFloatStretch = 256;  // inputs of half a tile widened at once: 16 KiB
+constexpr int kWidenRows = 25;      // rows from which two-byte weights are widened once instead of by every part
+constexpr int kFloatStretch = 256;  // inputs of half a tile at once: 16 KiB of floats
 
 struct FloatRows {
   const float* x;
@@ -29,20 +29,26 @@ struct FloatRows {
   int rows;
 };
 
-// acc[R][ld_acc] += x[R][count] * w, where w[i] are `vectors` vectors at w + i * stride.
-template <int R, int vectors, class Tag>
+// Bytes of all channels of one input.
+template <class Tag>
+constexpr int kInputBytes = kFloatChannels * sizeof(typename Tag::Stored);
+
+// acc[R][kFloatChannels] += x[R][count] * w, where w[i] are `vectors` vectors at w + i * stride; asks for the memory
+// `distance` bytes ahead, one input's worth per input.
+template <class Asked, int R, int vectors, class Tag>
 __attribute__((noinline)) void add_inputs(Tag tag, const typename Tag::Stored* w, int stride, const FloatRows& x, int count,
-                                          float* acc, int ld_acc) {
+                                          float* acc, ptrdiff_t distance) {
   __m256 sums[R][vectors];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++) {
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) sums[r][v] = _mm256_loadu_ps(acc + r * ld_acc + 8 * v);
+    for (int v = 0; v < vectors; v++) sums[r][v] = _mm256_loadu_ps(acc + r * kFloatChannels + 8 * v);
   }
   const float* row[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++) row[r] = x.x + r * x.ldx;
   for (int i = 0; i < count; i++, w += stride) {
+    Asked::ask(reinterpret_cast<const uint8_t*>(w) + distance);
     __m256 weights[vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) weights[v] = load_weights(tag, w + 8 * v);
@@ -56,58 +62,70 @@ __attribute__((noinline)) void add_inputs(Tag tag, const typename Tag::Stored* w
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++) {
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) _mm256_storeu_ps(acc + r * ld_acc + 8 * v, sums[r][v]);
+    for (int v = 0; v < vectors; v++) _mm256_storeu_ps(acc + r * kFloatChannels + 8 * v, sums[r][v]);
   }
 }
+
+template <class Tag>
+using SameStream = Ahead<kInputBytes<Tag>, _MM_HINT_T0>;
 
 // Half a tile (two vectors) for up to six rows.
-template <class Tag>
+template <class Asked, class Tag>
 void add_half_tile(Tag tag, const typename Tag::Stored* w, int stride, const FloatRows& x, int count, float* acc) {
+  const ptrdiff_t distance = stream_distance();
   switch (x.rows) {
-    case 1: return add_inputs<1, 2>(tag, w, stride, x, count, acc, kFloatChannels);
-    case 2: return add_inputs<2, 2>(tag, w, stride, x, count, acc, kFloatChannels);
-    case 3: return add_inputs<3, 2>(tag, w, stride, x, count, acc, kFloatChannels);
-    case 4: return add_inputs<4, 2>(tag, w, stride, x, count, acc, kFloatChannels);
-    case 5: return add_inputs<5, 2>(tag, w, stride, x, count, acc, kFloatChannels);
-    default: return add_inputs<6, 2>(tag, w, stride, x, count, acc, kFloatChannels);
+    case 1: return add_inputs<Asked, 1, 2>(tag, w, stride, x, count, acc, distance);
+    case 2: return add_inputs<Asked, 2, 2>(tag, w, stride, x, count, acc, distance);
+    case 3: return add_inputs<Asked, 3, 2>(tag, w, stride, x, count, acc, distance);
+    case 4: return add_inputs<Asked, 4, 2>(tag, w, stride, x, count, acc, distance);
+    case 5: return add_inputs<Asked, 5, 2>(tag, w, stride, x, count, acc, distance);
+    default: return add_inputs<Asked, 6, 2>(tag, w, stride, x, count, acc, distance);
   }
 }
 
-template <class Tag>
-void add_all_rows(Tag tag, const typename Tag::Stored* w, int stride, const FloatRows& x, int count, float* acc) {
-  for (int row = 0; row < x.rows; row += kFloatRows) {
-    const FloatRows part{x.x + row * x.ldx, x.ldx, smaller(kFloatRows, x.rows - row)};
-    add_half_tile(tag, w, stride, part, count, acc + row * kFloatChannels);
+// All rows in equal parts of at most six; the first part asks for the memory ahead.
+template <class Asked, class Tag>
+void add_rows(Tag tag, const typename Tag::Stored* w, int stride, const FloatRows& x, int count, float* acc) {
+  const int parts = (x.rows + kFloatRows - 1) / kFloatRows, size = (x.rows + parts - 1) / parts;
+  add_half_tile<Asked>(tag, w, stride, FloatRows{x.x, x.ldx, size}, count, acc);
+  for (int row = size; row < x.rows; row += size) {
+    const FloatRows part{x.x + row * x.ldx, x.ldx, smaller(size, x.rows - row)};
+    add_half_tile<Nothing>(tag, w, stride, part, count, acc + row * kFloatChannels);
   }
 }
 
-template <class Tag>
+template <class Asked, class Tag>
 void widen_half(Tag tag, const typename Tag::Stored* from, int count, uint32_t* to) {
+  const ptrdiff_t distance = stream_distance();
   for (int i = 0; i < count; i++, from += kFloatChannels, to += 16) {
+    Asked::ask(reinterpret_cast<const uint8_t*>(from) + distance);
     _mm256_storeu_ps(reinterpret_cast<float*>(to), load_weights(tag, from));
     _mm256_storeu_ps(reinterpret_cast<float*>(to + 8), load_weights(tag, from + 8));
   }
 }
 
+// Adds half a tile's stretch to all rows.
+template <class Asked, class Tag>
+void add_half_stretch(Tag tag, const typename Tag::Stored* w, const FloatRows& x, int count, float* acc) {
+  if (x.rows < kWidenRows || sizeof(*w) == 4) return add_rows<Asked>(tag, w, kFloatChannels, x, count, acc);
+  alignas(64) uint32_t widened[kFloatStretch * 16];
+  widen_half<Asked>(tag, w, count, widened);
+  add_rows<Nothing>(Float32Tag{}, widened, 16, x, count, acc);
+}
+
 // Sums of x.rows rows for one tile column of k inputs, acc[rows][kFloatChannels].
 template <class Tag>
 void sum_column(Tag tag, const typename Tag::Stored* column, int k, const FloatRows& x, float* acc) {
+  using Asked = SameStream<Tag>;
   __builtin_memset(acc, 0, sizeof(float) * kFloatChannels * x.rows);
-  if (x.rows == 1) return add_inputs<1, 4>(tag, column, kFloatChannels, x, k, acc, kFloatChannels);
-  if (x.rows == kWideRows) return add_inputs<kWideRows, 4>(tag, column, kFloatChannels, x, k, acc, kFloatChannels);
-  alignas(64) uint32_t widened[kFloatStretch * 16];
+  if (x.rows == 1) return add_inputs<Asked, 1, 4>(tag, column, kFloatChannels, x, k, acc, stream_distance());
+  if (x.rows == 2) return add_inputs<Asked, 2, 4>(tag, column, kFloatChannels, x, k, acc, stream_distance());
   for (int i = 0; i < k; i += kFloatStretch) {
     const int count = smaller(kFloatStretch, k - i);
     const FloatRows part{x.x + i, x.ldx, x.rows};
-    for (int half = 0; half < 2; half++) {
-      const auto* w = column + static_cast<size_t>(i) * kFloatChannels + 16 * half;
-      if (x.rows <= kFloatRows) {
-        add_all_rows(tag, w, kFloatChannels, part, count, acc + 16 * half);
-      } else {
-        widen_half(tag, w, count, widened);
-        add_all_rows(Float32Tag{}, widened, 16, part, count, acc + 16 * half);
-      }
-    }
+    const auto* w = column + static_cast<size_t>(i) * kFloatChannels;
+    add_half_stretch<Asked>(tag, w, part, count, acc);
+    add_half_stretch<Nothing>(tag, w + 16, part, count, acc + 16);
   }
 }
 

@@ -2,8 +2,8 @@
 //
 // A step multiplies the 8-bit codes of 16 channels x 4 inputs with 4 broadcast activations; sums stay in 16 bits as long
 // as `exact_steps` allows (2 * code * 127 per step), then vpmaddwd makes them 32-bit: eight channels, no horizontal sum.
-// Few rows: codes are taken apart as the packed tile streams by. From kUnpackRows rows on, a stretch of the tile column
-// is taken apart once into L1 and reused by every panel, while the first panel prefetches the next column's bytes.
+// Few rows: codes are taken apart as the packed column streams by. From kUnpackRows rows on, a stretch of the column is
+// taken apart once into L1 and reused by every panel, while the first panel prefetches the next column's bytes.
 // Included by linear_avx2.cpp only.
 #pragma once
 #include <immintrin.h>
@@ -346,29 +346,52 @@ struct Family<Symmetric<128>> {  // bytes, as two planes
 
 // ---- loops
 
-constexpr int kRowBlock = 128;   // rows whose activations stay in L2 while the columns pass
-constexpr int kUnpackRows = 8;   // rows from which taking a column apart once pays
-constexpr int kUnpackedBytes = 16 << 10;
+constexpr int kRowBlock = 128;           // rows whose activations stay in L2 while the columns pass
+constexpr int kStretchBytes = 16 << 10;  // of a column, kept in L1 for all panels
 
-// Adds `blocks` blocks of a column to R rows. With next_bytes > 0, asks for that many bytes at `next` per group.
-template <int R, int next_bytes, class B>
+// Rows from which taking a column apart once is faster than doing it for each panel.
+template <class Codes>
+constexpr int kUnpackRows = exact_steps<Codes> == kSteps ? 12 : 8;
+template <>
+constexpr int kUnpackRows<Codes8> = 12;
+
+// Bytes between what is computed with and what is asked for, where a column is read once. Intel's server cores gain a
+// third (one row) to the double (four rows). Zen 3 streams best left alone; asking for the line being read costs nothing.
+inline ptrdiff_t stream_distance() { return __builtin_cpu_is("amd") ? 0 : 2048; }
+
+// What to ask the memory for while computing: `bytes` per group, kept in the cache that `hint` says.
+template <int bytes_, _mm_hint hint>
+struct Ahead {
+  static constexpr int bytes = bytes_;
+  static OCTAVO_INLINE void ask(const uint8_t* p) {
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), hint);
+  }
+};
+using Nothing = Ahead<0, _MM_HINT_T0>;
+template <class B>
+using SameColumn = Ahead<sizeof(B) / B::kGroups, _MM_HINT_T0>;
+template <class B>
+using NextColumn = Ahead<sizeof(B) / B::kGroups, _MM_HINT_T1>;
+
+// Adds `blocks` blocks of a column to R rows, asking for what comes from `next` on.
+template <class Asked, int R, class B>
 __attribute__((noinline)) void add_blocks(const B* w, const ActGroup* a, int blocks, float* acc, const uint8_t* next) {
   for (int b = 0; b < blocks; b++, w++) {
-    for (int g = 0; g < B::kGroups; g++, a++) {
-      for (int i = 0; i < next_bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(next + i), _MM_HINT_T1);
-      next += next_bytes;
+    for (int g = 0; g < B::kGroups; g++, a++, next += Asked::bytes) {
+      Asked::ask(next);
       Family<typename B::Scales>::template add_group<R>(*w, g, *a, acc);
+      if (R > 2) asm volatile("" ::: "memory");  // acc lives in memory: copies in registers would only be spilled
     }
   }
 }
 
-template <class B>
-void add_panel(int rows, const B* w, const ActGroup* a, int blocks, float* acc) {
+template <class Asked, class B>
+void add_panel(int rows, const B* w, const ActGroup* a, int blocks, float* acc, const uint8_t* next) {
   switch (rows) {
-    case 1: return add_blocks<1, 0>(w, a, blocks, acc, nullptr);
-    case 2: return add_blocks<2, 0>(w, a, blocks, acc, nullptr);
-    case 3: return add_blocks<3, 0>(w, a, blocks, acc, nullptr);
-    default: return add_blocks<4, 0>(w, a, blocks, acc, nullptr);
+    case 1: return add_blocks<Asked, 1>(w, a, blocks, acc, next);
+    case 2: return add_blocks<Asked, 2>(w, a, blocks, acc, next);
+    case 3: return add_blocks<Asked, 3>(w, a, blocks, acc, next);
+    default: return add_blocks<Asked, 4>(w, a, blocks, acc, next);
   }
 }
 
@@ -380,27 +403,37 @@ struct Panels {
   size_t stride;
   int rows;
   const ActGroup* at(int row, int group) const { return first + row / kPanelRows * stride + group; }
+  int rows_from(int row) const { return smaller(kPanelRows, rows - row); }
 };
+
+// Adds a stretch of a column, from its group g on, to all rows; the first panel asks for what comes from `next` on.
+template <class Asked, class B>
+void add_stretch(const B* w, int blocks, const Panels& x, int g, float* acc, const uint8_t* next) {
+  add_panel<Asked>(x.rows_from(0), w, x.at(0, g), blocks, acc, next);
+  for (int row = kPanelRows; row < x.rows; row += kPanelRows) {
+    add_panel<Nothing>(x.rows_from(row), w, x.at(row, g), blocks, acc + row * kChannels, nullptr);
+  }
+}
 
 template <class B>
 void sum_streaming(const B* column, int blocks, const Panels& x, float* acc) {
-  for (int row = 0; row < x.rows; row += kPanelRows) {
-    add_panel(smaller(kPanelRows, x.rows - row), column, x.at(row, 0), blocks, acc + row * kChannels);
+  constexpr int stretch = kStretchBytes / sizeof(B);
+  const ptrdiff_t distance = stream_distance();
+  for (int b = 0; b < blocks; b += stretch) {
+    const auto* next = reinterpret_cast<const uint8_t*>(column + b) + distance;
+    add_stretch<SameColumn<B>>(column + b, smaller(stretch, blocks - b), x, b * B::kGroups, acc, next);
   }
 }
 
 template <class B>
 void sum_unpacked(const B* column, int blocks, const Panels& x, float* acc) {
-  constexpr int stretch = kUnpackedBytes / (sizeof(Unpacked<B>) * B::kGroups);
+  constexpr int stretch = kStretchBytes / (sizeof(Unpacked<B>) * B::kGroups);
   Unpacked<B> unpacked[stretch * B::kGroups];
   for (int b = 0; b < blocks; b += stretch) {
-    const int count = smaller(stretch, blocks - b), groups = count * B::kGroups, g = b * B::kGroups;
+    const int count = smaller(stretch, blocks - b);
     unpack_blocks(column + b, count, unpacked);
     const auto* next = reinterpret_cast<const uint8_t*>(column + blocks + b);
-    add_blocks<kPanelRows, sizeof(B) / B::kGroups>(unpacked, x.at(0, g), groups, acc, next);
-    for (int row = kPanelRows; row < x.rows; row += kPanelRows) {
-      add_panel(smaller(kPanelRows, x.rows - row), unpacked, x.at(row, g), groups, acc + row * kChannels);
-    }
+    add_stretch<NextColumn<B>>(unpacked, count * B::kGroups, x, b * B::kGroups, acc, next);
   }
 }
 
@@ -408,7 +441,7 @@ void sum_unpacked(const B* column, int blocks, const Panels& x, float* acc) {
 template <class B>
 void sum_column(const B* column, int blocks, const Panels& x, float* acc) {
   __builtin_memset(acc, 0, sizeof(float) * kChannels * x.rows);
-  if (x.rows < kUnpackRows) return sum_streaming(column, blocks, x, acc);
+  if (x.rows < kUnpackRows<typename B::Codes>) return sum_streaming(column, blocks, x, acc);
   sum_unpacked(column, blocks, x, acc);
 }
 

@@ -7,7 +7,7 @@ from linear_cases import ALL_TYPES, FLOAT_TYPES, ISAS, SUPER_TYPES, random_rows,
 from octavo._native import linear
 
 ROWS = 300  # more than two blocks of rows
-COMPANY = (1, 2, 3, 4, 5, 7, 8, 9, 16, 33, 129, 300)
+COMPANY = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 25, 33, 129, 300)
 OUTPUTS = 53  # no multiple of any tile width
 
 
