@@ -79,8 +79,6 @@ def open_gguf(files: Sequence[Path]) -> Checkpoint:
 def _in_order(parts: list[_Part]) -> list[_Part]:
     """Parts by their number, after checking that none is missing, doubled or foreign."""
     total = _split_field(parts[0], "split.count", 1)
-    if total == 1 and len(parts) == 1:
-        return parts
     by_number: dict[int, _Part] = {}
     for part in parts:
         number = _split_field(part, "split.no", 0)

@@ -204,6 +204,12 @@ def test_foreign_part(parts: list[Path], tmp_path: Path) -> None:
         open_checkpoint([*parts[:2], other])
 
 
+def test_two_whole_files_are_no_split_model(tmp_path: Path) -> None:
+    paths = [sound_file().write(tmp_path / name) for name in ("a.gguf", "b.gguf")]
+    with pytest.raises(ModelFileError, match="same part number as"):
+        open_checkpoint(paths)
+
+
 def test_tensor_in_two_parts(tmp_path: Path) -> None:
     tensors = [GGUFTensor("same", TensorType.F32, (8,), np.zeros(32, np.uint8))] * 2
     with pytest.raises(ModelFileError, match="tensor 'same' is also in"):

@@ -229,12 +229,27 @@ def test_vocabulary_is_the_same_in_both_formats(tmp_path: Path, architecture: An
     assert len(tokens) == len(types) == model.vocab_size == len(set(tokens))
     assert [by_id.get(i, tokens[i]) for i in range(len(tokens))] == tokens
     assert {i for i in range(len(tokens)) if i not in by_id} == set(np.flatnonzero(types == 5).tolist())
-    assert {added["id"] for added in document["added_tokens"]} == set(np.flatnonzero(np.isin(types, (2, 3))).tolist())
+    assert {added["id"] for added in document["added_tokens"]} == set(
+        np.flatnonzero(np.isin(types, (2, 3, 4))).tolist()
+    )
     if vocabulary == "bpe":
         assert [" ".join(merge) for merge in document["model"]["merges"]] == metadata["tokenizer.ggml.merges"]
     else:
         assert len(metadata["tokenizer.ggml.scores"]) == len(tokens)
         assert metadata["tokenizer.ggml.model"] == "llama"
+
+
+@pytest.mark.parametrize(("architecture", "text"), [("qwen2", "a<tool_call>b"), ("gemma3", "a\n\nb\n\n\nc")])
+def test_user_defined_tokens_are_text_of_one_token(tmp_path: Path, architecture: Any, text: str) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    model = TinyModel(architecture=architecture)
+    folder = write_tiny_model(tmp_path / "hf", model, format="safetensors")
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    metadata = gguf(tmp_path, model).metadata
+    user_defined = set(np.flatnonzero(metadata["tokenizer.ggml.token_type"] == 4).tolist())
+    ids = tokenizer.encode(text).ids
+    assert user_defined & set(ids)
+    assert tokenizer.decode(ids) == text
 
 
 def test_chat_template_can_be_left_out(tmp_path: Path) -> None:

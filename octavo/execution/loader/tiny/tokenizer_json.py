@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.execution.loader.tiny.spec import TinyModel
-from octavo.execution.loader.tiny.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, Vocabulary
+from octavo.execution.loader.tiny.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
 
 _QWEN2_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_ADDED = (CONTROL, UNKNOWN, USER_DEFINED)
 _REPLACE_SPACE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _RESTORE_SPACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
 
@@ -21,7 +22,7 @@ def tokenizer_json(model: TinyModel, vocabulary: Vocabulary) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(vocabulary, i) for i, kind in _special(vocabulary)],
+        "added_tokens": [_added_token(vocabulary, i) for i, kind in enumerate(vocabulary.types) if kind in _ADDED],
         **pipeline,
         "post_processor": _post_processor(vocabulary),
         "model": _bpe(vocabulary),
@@ -46,13 +47,10 @@ def tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
     return config
 
 
-def _special(vocabulary: Vocabulary) -> list[tuple[int, int]]:
-    return [(i, kind) for i, kind in enumerate(vocabulary.types) if kind in (CONTROL, UNKNOWN)]
-
-
 def _added_token(vocabulary: Vocabulary, token_id: int) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": token_id, "content": vocabulary.tokens[token_id], **flags, "special": True}
+    special = vocabulary.types[token_id] != USER_DEFINED
+    return {"id": token_id, "content": vocabulary.tokens[token_id], **flags, "special": special}
 
 
 def _byte_level(model: TinyModel) -> dict[str, Any]:

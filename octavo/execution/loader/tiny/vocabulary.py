@@ -69,6 +69,8 @@ class _Conventions:
     padding: str
     """Format of the names of padding tokens."""
     template: str
+    user_defined: tuple[str, ...] = ()
+    """Tokens that are found in text before anything else, but are text: they print, and no request need allow them."""
 
 
 _CHATML = (
@@ -89,6 +91,7 @@ _CONVENTIONS: dict[tuple[Architecture, VocabularyKind], _Conventions] = {
     ("qwen2", "bpe"): _Conventions(
         (), _CHATML_TOKENS, "<|endoftext|>", "<|im_end|>", "<|endoftext|>", None, "<|im_end|>",
         add_bos=False, add_space_prefix=False, padding="[PAD{}]", template=_CHATML,
+        user_defined=("<tool_call>", "</tool_call>"),
     ),
     ("llama", "spm"): _Conventions(
         ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"), (), "<s>", "</s>", "</s>", "<unk>", "<|im_end|>",
@@ -98,6 +101,7 @@ _CONVENTIONS: dict[tuple[Architecture, VocabularyKind], _Conventions] = {
         ("<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"), (),
         "<bos>", "<eos>", "<pad>", "<unk>", "<end_of_turn>",
         add_bos=True, add_space_prefix=False, padding="<unused{}>", template=_TURNS,
+        user_defined=("\n\n", "\t\t"),
     ),
 }  # fmt: skip
 
@@ -136,25 +140,36 @@ _Parts = tuple[tuple[str, ...], tuple[int, ...], tuple[float, ...], tuple[tuple[
 
 def _byte_level(conventions: _Conventions, size: int) -> _Parts:
     alphabet = tuple(byte_characters().values())
-    special = len(conventions.first) + len(conventions.last)
+    special = len(conventions.first) + len(conventions.last) + len(conventions.user_defined)
     _check_size(size, special + len(alphabet))
     merges = _trained("bpe")[: size - special - len(alphabet)]
     normal = (*alphabet, *(left + right for left, right in merges))
-    tokens = (*conventions.first, *normal, *conventions.last)
-    types = (*[CONTROL] * len(conventions.first), *[NORMAL] * len(normal), *[CONTROL] * len(conventions.last))
+    runs = (
+        (conventions.first, CONTROL),
+        (normal, NORMAL),
+        (conventions.last, CONTROL),
+        (conventions.user_defined, USER_DEFINED),
+    )
+    tokens = tuple(token for run, _ in runs for token in run)
+    types = tuple(kind for run, kind in runs for _ in run)
     return tokens, types, (0.0,) * len(tokens), merges
 
 
 def _sentence_piece(conventions: _Conventions, size: int) -> _Parts:
     """Specials, 256 bytes, pieces by falling score, single characters last, as SentencePiece writes them."""
-    first = conventions.first
+    first = (*conventions.first, *conventions.user_defined)
     byte_tokens = tuple(f"<0x{b:02X}>" for b in range(256))
     characters = tuple(sorted(set(_spm_text())))
     _check_size(size, len(first) + 256 + len(characters))
     pieces = tuple(a + b for a, b in _trained("spm")[: size - len(first) - 256 - len(characters)])
     tokens = (*first, *byte_tokens, *pieces, *characters)
-    special = [UNKNOWN if token == conventions.unknown else CONTROL for token in first]
-    types = (*special, *[BYTE] * 256, *[NORMAL] * (len(pieces) + len(characters)))
+    special = [UNKNOWN if token == conventions.unknown else CONTROL for token in conventions.first]
+    types = (
+        *special,
+        *[USER_DEFINED] * len(conventions.user_defined),
+        *[BYTE] * 256,
+        *[NORMAL] * (len(pieces) + len(characters)),
+    )
     ranks = range(len(pieces) + len(characters))
     scores = (*[0.0] * (len(first) + 256), *(-float(rank) for rank in ranks))
     return tokens, types, scores, _all_splits(pieces, {*pieces, *characters})
