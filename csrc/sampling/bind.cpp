@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "bindings.h"
@@ -56,26 +58,26 @@ nb::tuple to_tuple(LogprobColumns columns) {
 
 nb::tuple sample(Sampler& sampler, const LogitsArray& logits, const IdsArray& slots) {
   const LogitRows rows = rows_of(sampler, logits, slots.shape(0));
-  std::vector<int> tokens(rows.rows), status_codes(rows.rows);
-  std::vector<RowStatus> statuses(rows.rows);
-  LogprobColumns logprobs;
+  std::optional<SampledColumns> sampled;
   {
     nb::gil_scoped_release release;
-    sampler.sample(rows, slots.data(), tokens.data(), statuses.data(), &logprobs);
+    sampled = sampler.sample(rows, slots.data());
   }
-  for (int r = 0; r < rows.rows; r++) status_codes[r] = static_cast<int>(statuses[r]);
-  const size_t count = tokens.size();
-  return nb::make_tuple(to_array(std::move(tokens), {count}), to_array(std::move(status_codes), {count}), to_tuple(std::move(logprobs)));
+  std::vector<int> codes;
+  for (RowStatus status : sampled->statuses) codes.push_back(static_cast<int>(status));
+  const size_t count = codes.size();
+  return nb::make_tuple(to_array(std::move(sampled->tokens), {count}), to_array(std::move(codes), {count}),
+                        to_tuple(std::move(sampled->logprobs)));
 }
 
 nb::tuple score(Sampler& sampler, const LogitsArray& logits, const IdsArray& targets, int num_logprobs) {
   const LogitRows rows = rows_of(sampler, logits, targets.shape(0));
-  LogprobColumns logprobs;
+  std::optional<LogprobColumns> scored;
   {
     nb::gil_scoped_release release;
-    sampler.score(rows, targets.data(), num_logprobs, &logprobs);
+    scored = sampler.score(rows, targets.data(), num_logprobs);
   }
-  return to_tuple(std::move(logprobs));
+  return to_tuple(std::move(*scored));
 }
 
 void require_row(const Sampler& sampler, const LogitRowArray& logits) {
@@ -86,10 +88,9 @@ void require_row(const Sampler& sampler, const LogitRowArray& logits) {
 
 OutArray<float> adjust(Sampler& sampler, const LogitRowArray& logits, int slot) {
   require_row(sampler, logits);
-  std::vector<float> out(sampler.valid_vocab_size());
-  sampler.adjust(logits.data(), slot, out.data());
-  const size_t count = out.size();
-  return to_array(std::move(out), {count});
+  std::vector<float> adjusted = sampler.adjust(logits.data(), slot);
+  const size_t count = adjusted.size();
+  return to_array(std::move(adjusted), {count});
 }
 
 std::vector<int> candidates(Sampler& sampler, const LogitRowArray& logits, int slot) {

@@ -19,30 +19,36 @@ int blocks_for(int size) { return (size + kTokenBlock - 1) / kTokenBlock; }
 }  // namespace
 
 Row::Row(int capacity)
-    : blocks_(blocks_for(capacity)), maxima_(blocks_for(capacity)), owned_(kTokenBlock * blocks_.size()),
-      is_edited_(blocks_.size()) {}
+    : blocks_(blocks_for(capacity)), maxima_(kTokenBlock * blocks_for(blocks_for(capacity)), -kInf),
+      maxima_maxima_(blocks_for(blocks_for(capacity))), owned_(kTokenBlock * blocks_.size()), is_edited_(blocks_.size()) {
+  for (size_t b = 0; b < maxima_maxima_.size(); b++) maxima_blocks_.push_back(&maxima_[kTokenBlock * b]);
+}
 
-bool Row::view(const SamplingKernels& kernels, const float* raw, int size) {
+void Row::resize(int size) {
   size_ = size;
   num_blocks_ = blocks_for(size);
-  edited_blocks_.clear();
+  std::fill(maxima_.begin() + num_blocks_, maxima_.end(), -kInf);
+}
+
+bool Row::view(const Passes& passes, const float* raw, int size) {
+  resize(size);
   for (int b = 0; b < num_blocks_; b++) blocks_[b] = raw + kTokenBlock * b;
   if (size % kTokenBlock) {
     float* tail = std::copy(raw + size - size % kTokenBlock, raw + size, &owned_[kTokenBlock * (num_blocks_ - 1)]);
     std::fill_n(tail, kTokenBlock - size % kTokenBlock, -kInf);
     blocks_[num_blocks_ - 1] = &owned_[kTokenBlock * (num_blocks_ - 1)];
   }
-  return !kernels.scan(blocks_.data(), num_blocks_, maxima_.data());
+  const bool has_nan = passes.scan(blocks_.data(), num_blocks_, maxima_.data());
+  find_max(passes.kernels());
+  return !has_nan;
 }
 
 void Row::copy_prefix(const SamplingKernels& kernels, const Row& other, int size) {
-  size_ = size;
-  num_blocks_ = blocks_for(size);
-  edited_blocks_.clear();
+  resize(size);
   std::copy_n(other.blocks_.begin(), num_blocks_, blocks_.begin());
   std::copy_n(other.maxima_.begin(), num_blocks_, maxima_.begin());
-  if (size == other.size_ || size % kTokenBlock == 0) return;
-  std::fill_n(own(num_blocks_ - 1) + size % kTokenBlock, kTokenBlock - size % kTokenBlock, -kInf);
+  if (size != other.size_ && size % kTokenBlock != 0)
+    std::fill_n(own(num_blocks_ - 1) + size % kTokenBlock, kTokenBlock - size % kTokenBlock, -kInf);
   refresh(kernels);
 }
 
@@ -73,14 +79,20 @@ void Row::refresh(const SamplingKernels& kernels) {
     is_edited_[block] = 0;
   }
   edited_blocks_.clear();
+  find_max(kernels);
 }
 
-float Row::max() const { return *std::max_element(maxima_.begin(), maxima_.begin() + num_blocks_); }
+void Row::find_max(const SamplingKernels& kernels) {
+  const int count = blocks_for(num_blocks_);
+  kernels.scan(maxima_blocks_.data(), count, maxima_maxima_.data());
+  max_ = *std::max_element(maxima_maxima_.begin(), maxima_maxima_.begin() + count);
+}
 
 int Row::argmax() const {
-  const int block = static_cast<int>(std::max_element(maxima_.begin(), maxima_.begin() + num_blocks_) - maxima_.begin());
-  const float* logits = blocks_[block];
-  return kTokenBlock * block + static_cast<int>(std::find(logits, logits + kTokenBlock, maxima_[block]) - logits);
+  const auto first_equal = [this](const float* values) { return std::find(values, values + kTokenBlock, max_) - values; };
+  const auto outer = std::find(maxima_maxima_.begin(), maxima_maxima_.end(), max_) - maxima_maxima_.begin();
+  const auto block = kTokenBlock * outer + first_equal(maxima_blocks_[outer]);
+  return static_cast<int>(kTokenBlock * block + first_equal(blocks_[block]));
 }
 
 void Row::flatten_infinite(const SamplingKernels& kernels) {

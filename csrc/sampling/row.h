@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "sampling/kernels.h"
+#include "sampling/passes.h"
 
 namespace octavo {
 
@@ -12,7 +13,7 @@ class Row {
   explicit Row(int capacity);
 
   // Views `size` raw logits (the last block is copied if it is not full) and scans them. False: there is a NaN.
-  bool view(const SamplingKernels& kernels, const float* raw, int size);
+  bool view(const Passes& passes, const float* raw, int size);
   // Takes over the first `size` logits of another row: its blocks, shared until edited.
   void copy_prefix(const SamplingKernels& kernels, const Row& other, int size);
 
@@ -21,27 +22,36 @@ class Row {
   int num_blocks() const { return num_blocks_; }
   const float* const* blocks() const { return blocks_.data(); }
   const float* maxima() const { return maxima_.data(); }
+  // The maxima as a small row of its own: its blocks, and the largest of each.
+  const float* const* maxima_blocks() const { return maxima_blocks_.data(); }
+  const float* maxima_maxima() const { return maxima_maxima_.data(); }
+  int num_maxima_blocks() const { return (num_blocks_ + kTokenBlock - 1) / kTokenBlock; }
   float operator[](int id) const { return blocks_[id / kTokenBlock][id % kTokenBlock]; }
 
-  // Edits; the maxima are right again after `refresh`.
+  // Edits; maxima, max and argmax are right again after `refresh`.
   void set(int id, float logit);
   // Masks all tokens but these.
   void keep_only(const std::vector<int>& ids);
   void refresh(const SamplingKernels& kernels);
 
   // Largest logit; -inf if every token is masked.
-  float max() const;
+  float max() const { return max_; }
   // Lowest id whose logit is max().
   int argmax() const;
   // If max() is +inf, the +inf tokens become 0 and all others -inf: equal chances, and no inf - inf anywhere.
   void flatten_infinite(const SamplingKernels& kernels);
 
  private:
+  void resize(int size);
   float* own(int block);
+  void find_max(const SamplingKernels& kernels);
 
   int size_ = 0, num_blocks_ = 0;
   std::vector<const float*> blocks_;
-  std::vector<float> maxima_;
+  std::vector<float> maxima_;  // [block], padded with -inf to whole blocks of 64: a small row of its own
+  std::vector<const float*> maxima_blocks_;
+  std::vector<float> maxima_maxima_;
+  float max_ = 0.0f;
   std::vector<float> owned_;       // block b's private copy stands at kTokenBlock * b
   std::vector<int> edited_blocks_;  // since the last refresh, each once
   std::vector<char> is_edited_;     // [block]

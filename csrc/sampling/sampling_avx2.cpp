@@ -40,6 +40,19 @@ inline __m256 weight_of(__m256 logits, Softmax softmax) {
   return exp_f32x8(_mm256_mul_ps(below_max, _mm256_set1_ps(softmax.inv_temperature)));
 }
 
+// Calls visit(b) for the blocks with maxima[b] > above, ascending.
+template <class Visit>
+inline void for_blocks_above(const float* maxima, int num_blocks, float above, Visit visit) {
+  const __m256 threshold = _mm256_set1_ps(above);
+  int b = 0;
+  for (; b + 8 <= num_blocks; b += 8) {
+    const __m256 in = _mm256_cmp_ps(_mm256_loadu_ps(maxima + b), threshold, _CMP_GT_OQ);
+    for (auto bits = static_cast<unsigned>(_mm256_movemask_ps(in)); bits; bits &= bits - 1) visit(b + __builtin_ctz(bits));
+  }
+  for (; b < num_blocks; b++)
+    if (maxima[b] > above) visit(b);
+}
+
 bool scan(const float* const* blocks, int num_blocks, float* maxima) {
   __m256 nan = _mm256_setzero_ps();
   for (int b = 0; b < num_blocks; b++) {
@@ -75,30 +88,28 @@ Tally tally(const float* const* blocks, const float* maxima, const float* weight
   const __m256 threshold = _mm256_set1_ps(above);
   __m256i mass = _mm256_setzero_si256();
   int64_t count = 0;
-  for (int b = 0; b < num_blocks; b++) {
-    if (!(maxima[b] > above)) continue;
+  for_blocks_above(maxima, num_blocks, above, [&](int b) {
     for (int j = 0; j < kTokenBlock; j += 8) {
       const __m256 in = _mm256_cmp_ps(_mm256_loadu_ps(blocks[b] + j), threshold, _CMP_GT_OQ);
       count += __builtin_popcount(static_cast<unsigned>(_mm256_movemask_ps(in)));
       if (weights)
         mass = _mm256_add_epi64(mass, mass_of(_mm256_and_ps(in, _mm256_loadu_ps(weights + kTokenBlock * b + j))));
     }
-  }
+  });
   return {count, sum_of(mass)};
 }
 
 int collect(const float* const* blocks, const float* maxima, int num_blocks, float above, float up_to, int* ids) {
   const __m256 low = _mm256_set1_ps(above), high = _mm256_set1_ps(up_to);
   int count = 0;
-  for (int b = 0; b < num_blocks; b++) {
-    if (!(maxima[b] > above)) continue;
+  for_blocks_above(maxima, num_blocks, above, [&](int b) {
     for (int j = 0; j < kTokenBlock; j += 8) {
       const __m256 x = _mm256_loadu_ps(blocks[b] + j);
       const __m256 in = _mm256_and_ps(_mm256_cmp_ps(x, low, _CMP_GT_OQ), _mm256_cmp_ps(x, high, _CMP_LE_OQ));
       for (auto bits = static_cast<unsigned>(_mm256_movemask_ps(in)); bits; bits &= bits - 1)
         ids[count++] = kTokenBlock * b + j + __builtin_ctz(bits);
     }
-  }
+  });
   return count;
 }
 

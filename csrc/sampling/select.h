@@ -18,44 +18,57 @@ struct Border {
   bool keeps(float x, int token) const { return x > logit || (x == logit && token <= id); }
 };
 
-// A searcher with its scratch memory; rows up to `capacity` logits.
+// Finds borders by narrowing a bracket of logits: gallop down from the largest, bisect over the row, copy out the few
+// tokens left and go on there, sort the last ones. Whatever the path, sums are integers, so the border is the same.
 class Selector {
  public:
-  explicit Selector(int capacity);
+  // For rows of up to `capacity` logits.
+  Selector(const SamplingKernels& kernels, int capacity);
 
   // Border after the k most probable tokens (k >= 1); keeps all finite tokens if there are not more than k.
-  Border top_k(const SamplingKernels& kernels, const Row& row, int64_t k);
+  Border top_k(const Row& row, int64_t k);
 
   // Border of the smallest set of most probable tokens, within `outer`, whose mass reaches `p` (0 < p < 1) times the
   // mass of all tokens within `outer`.
-  Border top_p(const SamplingKernels& kernels, const Row& row, Softmax softmax, double p, Border outer);
+  Border top_p(const Passes& passes, const Row& row, Softmax softmax, double p, Border outer);
 
   // Ids of the tokens within the border, best first; valid until the next call.
-  const int* rank(const SamplingKernels& kernels, const Row& row, Border border, int* count);
+  const std::vector<int>& rank(const Row& row, Border border);
 
  private:
-  // What is summed over tokens, from the most probable down: their number (no weights) or their mass.
-  struct Search {
-    const SamplingKernels& kernels;
-    const Row& row;
-    const float* weights;
-    uint64_t target;  // >= 1; the border is the first token at which the running sum reaches it
-
-    Tally tally(float above) const;
-    uint64_t measure(Tally tally) const;
-    uint64_t of_token(int id) const;
+  // Tokens to search: all of a row, or a compact copy of some. Tokens outside that are better count as `base`.
+  struct Field {
+    const float* const* blocks;
+    const float* maxima;
+    const float* weights;  // null: tokens are counted; else their masses are summed
+    int num_blocks;
+    Tally base;
+  };
+  // Tokens above `low` reach the target, tokens above `high` do not: the border is in (low, high].
+  struct Bracket {
+    float low, high;
+    Tally above_low, above_high;
+    int64_t count() const { return above_low.count - above_high.count; }
   };
 
-  // The border, given that the tokens above `floor` reach the target: gallops down from the largest logit, bisects,
-  // and sorts only what is left between two thresholds.
-  Border find(const Search& search, float floor);
-  Border pick(const Search& search, float low, float high, uint64_t running);
-  void collect(const SamplingKernels& kernels, const Row& row, float above, float up_to);
+  static Field field_of(const Row& row, const float* weights);
+  Tally tally(const Field& field, float above) const;
+  bool look(const Field& field, uint64_t target, float logit, Bracket* bracket) const;
+  void narrow(const Field& field, uint64_t target, int64_t enough, Bracket* bracket) const;
+  Border find(const Row& row, const float* weights, uint64_t target, float floor);
+  Border settle(const Row& row, const float* weights, uint64_t target, Bracket bracket);
+  Field compact(const Row& row, const float* weights, Tally base);
+  void collect(const Field& field, const Bracket& bracket);
+  void keep_in(const Row& row, const Bracket& bracket);
   void sort_best_first(const Row& row);
 
-  std::vector<int> buffer_;  // token ids, the first count_ in use
-  int count_ = 0;
+  const SamplingKernels& kernels_;
+  std::vector<int> ids_;    // collected tokens, ascending until sorted
+  std::vector<int> found_;  // room for all tokens
   std::vector<float> weights_;  // [token], where the last weigh has been
+  std::vector<float> compact_logits_, compact_weights_;  // beside ids_
+  std::vector<const float*> compact_blocks_;
+  std::vector<float> no_maxima_;  // +inf: look into every block
 };
 
 }  // namespace octavo

@@ -1,0 +1,129 @@
+#include "sampling/row_sampler.h"
+
+#include <limits>
+
+#include "base/exp.h"
+#include "sampling/fixed_mass.h"
+
+namespace octavo {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// Turns a logit of a row into its log-probability. If there are +inf logits, they share all of it.
+class Normalizer {
+ public:
+  Normalizer(const Passes& passes, const Row& row) {
+    const float largest_finite = std::numeric_limits<float>::max();
+    if (row.max() == kInf) {
+      const SamplingKernels& kernels = passes.kernels();
+      const int64_t count = kernels.tally(row.blocks(), row.maxima(), nullptr, row.num_blocks(), largest_finite).count;
+      log_sum_ = log_f64(static_cast<double>(count));
+      infinite_ = true;
+      return;
+    }
+    const uint64_t mass = passes.weigh(row.blocks(), row.maxima(), row.num_blocks(), {row.max(), 1.0f}, -kInf, nullptr);
+    log_sum_ = static_cast<double>(row.max()) + log_f64(static_cast<double>(mass) / kMassUnits);
+  }
+
+  float operator()(float x) const {
+    if (!infinite_) return static_cast<float>(static_cast<double>(x) - log_sum_);
+    return x == kInf ? static_cast<float>(-log_sum_) : -kInf;
+  }
+
+ private:
+  double log_sum_;
+  bool infinite_ = false;
+};
+
+}  // namespace
+
+RowSampler::RowSampler(const SamplingKernels& kernels, int vocab_size, int valid_vocab_size)
+    : kernels_(kernels), vocab_size_(vocab_size), valid_vocab_size_(valid_vocab_size), raw_(vocab_size),
+      truncated_(valid_vocab_size), edited_(valid_vocab_size), selector_(kernels, vocab_size),
+      draw_(edited_.capacity_blocks()) {}
+
+RowStatus RowSampler::sample(const Passes& passes, const float* logits, const Slot& slot, int* token, LogprobEntry out) {
+  *token = -1;
+  const RowStatus status = prepare(passes, logits, slot);
+  if (status != RowStatus::kOk) return status;
+  const SlotParams& params = slot.params();
+  *token = params.greedy ? choices_->argmax()
+                         : draw(kernels_, *choices_, cut(passes, params), {params.seed, slot.num_outputs()}, draw_);
+  if (params.num_logprobs >= 0) list_logprobs(passes, *token, params.num_logprobs, out);
+  return RowStatus::kOk;
+}
+
+void RowSampler::score(const Passes& passes, const float* logits, int token, int num_logprobs, LogprobEntry out) {
+  if (view(passes, logits) && raw_.max() > -kInf) return list_logprobs(passes, token, num_logprobs, out);
+  out.token_ids[0] = token;
+  out.logprobs[0] = std::numeric_limits<float>::quiet_NaN();
+  *out.count = 1;
+  *out.rank = 0;
+}
+
+void RowSampler::adjust(const Passes& passes, const float* logits, const Slot& slot, float* out) {
+  view(passes, logits);
+  edited_.copy_prefix(kernels_, *valid_, valid_vocab_size_);
+  slot.edit(kernels_, edited_);
+  for (int id = 0; id < valid_vocab_size_; id++) out[id] = edited_[id];
+}
+
+std::vector<int> RowSampler::candidates(const Passes& passes, const float* logits, const Slot& slot) {
+  std::vector<int> ids;
+  if (prepare(passes, logits, slot) != RowStatus::kOk) return ids;
+  if (slot.params().greedy) return {choices_->argmax()};
+  const Cut kept = cut(passes, slot.params());
+  for (int id = 0; id < valid_vocab_size_; id++)
+    if (kept.keeps((*choices_)[id], id)) ids.push_back(id);
+  return ids;
+}
+
+RowStatus RowSampler::prepare(const Passes& passes, const float* logits, const Slot& slot) {
+  if (!view(passes, logits)) return RowStatus::kNan;
+  if (valid_->max() == -kInf) return RowStatus::kNoLogit;
+  choices_ = valid_;
+  if (slot.edits() || valid_->max() == kInf) {
+    edited_.copy_prefix(kernels_, *valid_, valid_vocab_size_);
+    slot.edit(kernels_, edited_);
+    edited_.flatten_infinite(kernels_);
+    choices_ = &edited_;
+  }
+  return choices_->max() == -kInf ? RowStatus::kAllMasked : RowStatus::kOk;
+}
+
+// False: there is a NaN, be it in the padding.
+bool RowSampler::view(const Passes& passes, const float* logits) {
+  const bool sound = raw_.view(passes, logits, vocab_size_);
+  valid_ = &raw_;
+  if (valid_vocab_size_ == vocab_size_) return sound;
+  truncated_.copy_prefix(kernels_, raw_, valid_vocab_size_);
+  valid_ = &truncated_;
+  return sound;
+}
+
+Cut RowSampler::cut(const Passes& passes, const SlotParams& params) {
+  Cut cut{{choices_->max(), static_cast<float>(1.0 / params.temperature)}, {}, -kInf};
+  if (params.top_k > 0) cut.border = selector_.top_k(*choices_, params.top_k);
+  if (params.top_p < 1.0) cut.border = selector_.top_p(passes, *choices_, cut.softmax, params.top_p, cut.border);
+  if (params.min_p > 0.0) cut.lowest_z = static_cast<float>(log_f64(params.min_p));
+  return cut;
+}
+
+void RowSampler::list_logprobs(const Passes& passes, int token, int num_logprobs, LogprobEntry out) {
+  const Normalizer logprob(passes, raw_);
+  const float chosen = raw_[token];
+  out.token_ids[0] = token;
+  out.logprobs[0] = logprob(chosen);
+  int last = 0;
+  if (num_logprobs > 0)
+    for (int id : selector_.rank(*valid_, selector_.top_k(*valid_, num_logprobs))) {
+      out.token_ids[++last] = id;
+      out.logprobs[last] = logprob((*valid_)[id]);
+    }
+  *out.count = 1 + last;
+  const Tally better = kernels_.tally(valid_->blocks(), valid_->maxima(), nullptr, valid_->num_blocks(), chosen);
+  *out.rank = 1 + static_cast<int>(better.count);
+}
+
+}  // namespace octavo
