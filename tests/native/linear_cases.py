@@ -53,10 +53,11 @@ def random_weight(tensor_type: TensorType, n: int, k: int, seed: int) -> Weight:
 
 
 def random_bytes(tensor_type: TensorType, n: int, k: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Any bytes are codes; scales must be finite, and a few are zero, negative or subnormal."""
+    """Any bytes are codes, those of row 0 all the largest; scales are finite, a few zero, negative or subnormal."""
     if tensor_type in FLOAT_TYPES:
         return _float_bytes(tensor_type, rng.standard_normal(n * k).astype(np.float32))
     raw = rng.integers(0, 256, tensor_type.num_bytes((n, k)), dtype=np.uint8)
+    raw[: tensor_type.num_bytes((1, k))] = 0x7F if tensor_type is TensorType.Q8_0 else 0xFF
     blocks = blocks_of(tensor_type, raw)
     for field in ("d", "m", "dmin"):
         if field in (LAYOUTS[tensor_type].names or ()):

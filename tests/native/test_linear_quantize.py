@@ -20,7 +20,9 @@ def documented(x):
     codes = np.where(used[..., None], np.rint(groups * inverse[..., None]), 0).astype(np.int32)
     s = np.where(used, amax / np.float32(127), np.float32(0))
     isum = codes.sum(-1, dtype=np.int32)
-    return codes.reshape(x.shape), s, s * isum.astype(np.float32), isum, codes[..., :16].sum(-1, dtype=np.int32)
+    with np.errstate(over="ignore"):  # near the largest float, s * sum(q) may be infinite
+        sm = s * isum.astype(np.float32)
+    return codes.reshape(x.shape), s, sm, isum, codes[..., :16].sum(-1, dtype=np.int32)
 
 
 def assert_documented(x, isa):
@@ -42,7 +44,7 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(x=arrays(np.float32, (1, GROUP), elements=finite))
 def test_any_finite_group(isa, x):
     assert_documented(x, isa)
