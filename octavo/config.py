@@ -51,6 +51,7 @@ class CacheConfig:
     kv_cache_dtype: KVDtype = KVDtype.FP16
     """Number format of cached K and V."""
     enable_prefix_caching: bool = True
+    """Reuse the KV blocks of equal prompt prefixes."""
 
     def __post_init__(self) -> None:
         power = self.block_size >= 1 and self.block_size & (self.block_size - 1) == 0

@@ -48,7 +48,7 @@ def sampling_params(
     Raises:
         InvalidRequestError: a value out of range, naming the field.
     """
-    chosen: dict[str, Any] = dict(model_defaults)
+    chosen: dict[str, Any] = {name: int(v) if name == "top_k" else v for name, v in model_defaults.items()}
     given = {name: getattr(body, name) for name in SAME_NAME}
     chosen |= {name: value for name, value in given.items() if value is not None}
     chosen |= {name: tuple(getattr(body, name)) for name in AS_TUPLE if getattr(body, name)}

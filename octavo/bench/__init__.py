@@ -1,0 +1,1 @@
+"""Measuring the engine through its public Python API."""

@@ -1,0 +1,67 @@
+"""One batch alone: how long its prefill takes, and then each step."""
+
+from collections.abc import Sequence
+from statistics import quantiles
+from typing import Any
+
+from octavo.bench.machine import peak_memory_bytes
+from octavo.bench.measured import run_batch
+from octavo.engine.llm import LLM
+from octavo.errors import ConfigError, RequestFailedError
+from octavo.request.outputs import RequestStats
+
+
+def measure_latency(llm: LLM, prompts: Sequence[list[int]], batch_size: int, output_len: int) -> dict[str, Any]:
+    """Runs batches of `batch_size` prompts one after another; the first warms up and does not count.
+
+    Prefill lasts until the last request of the batch has its first token; decoding from there to the end of the batch,
+    divided by the steps it took. Times come from the engine core's clock.
+
+    Raises:
+        ConfigError: there is no decoding step to measure.
+    """
+    if output_len < 2:
+        raise ConfigError("output_len", output_len, "must be at least 2: the first token belongs to the prefill")
+    batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
+    runs = [run_batch(llm, batch, output_len) for batch in batches][1:]
+    prefill = [_prefill_s(ledgers) for ledgers in runs]
+    step = [_decode_s(ledgers) / (output_len - 1) for ledgers in runs]
+    input_len = len(prompts[0])
+    return {
+        "model": llm.info.model,
+        "batch_size": batch_size,
+        "input_len": input_len,
+        "output_len": output_len,
+        "repeats": len(runs),
+        "prefill_s": spread(prefill),
+        "prefill_tokens_per_s": spread([batch_size * input_len / seconds for seconds in prefill]),
+        "decode_step_s": spread(step),
+        "decode_tokens_per_s": spread([batch_size / seconds for seconds in step]),
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, p10 and p90 of repeats (linear between neighbours)."""
+    if len(values) == 1:
+        return dict.fromkeys(("median", "p10", "p90"), values[0])
+    tenths = quantiles(values, n=10, method="inclusive")
+    return {"median": tenths[4], "p10": tenths[0], "p90": tenths[8]}
+
+
+def _prefill_s(ledgers: Sequence[RequestStats]) -> float:
+    return _last_first_token(ledgers) - min(_known(ledger.first_scheduled_s) for ledger in ledgers)
+
+
+def _decode_s(ledgers: Sequence[RequestStats]) -> float:
+    return max(_known(ledger.finished_s) for ledger in ledgers) - _last_first_token(ledgers)
+
+
+def _last_first_token(ledgers: Sequence[RequestStats]) -> float:
+    return max(_known(ledger.first_token_s) for ledger in ledgers)
+
+
+def _known(time_s: float | None) -> float:
+    if time_s is None:
+        raise RequestFailedError("the engine's ledger lacks a time; the measurement means nothing")
+    return time_s

@@ -1,0 +1,45 @@
+"""Figures for people and for programs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from octavo.bench.machine import hardware, versions
+from octavo.engine.output import EngineInfo
+from octavo.errors import ConfigError
+
+
+def complete_figures(figures: dict[str, Any], info: EngineInfo, settings: dict[str, Any]) -> dict[str, Any]:
+    """Figures with what they depend on: machine, versions, and the configuration as given and as it came out."""
+    engine = {
+        name: getattr(info, name)
+        for name in (
+            *("architecture", "max_model_len", "block_size", "num_blocks", "kv_bytes_per_token", "weight_bytes"),
+            *("max_num_seqs", "max_num_batched_tokens", "threads", "isa"),
+        )
+    }
+    given = {name: value if isinstance(value, int | float | bool) else str(value) for name, value in settings.items()}
+    return figures | {"hardware": hardware(), "versions": versions(), "config": {"given": given, "engine": engine}}
+
+
+def report(figures: dict[str, Any], json_file: Path | None) -> None:
+    """Prints the figures, one a line, and writes all of them to the file.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    for name, value in figures.items():
+        if name not in ("hardware", "versions", "config"):
+            print(f"{name:24} {_shown(value)}")
+    if json_file is None:
+        return
+    try:
+        json_file.write_text(json.dumps(figures, indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError("json", str(json_file), f"cannot be written ({error.strerror})") from None
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "  ".join(f"{name} {_shown(part)}" for name, part in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

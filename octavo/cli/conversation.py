@@ -1,0 +1,53 @@
+"""A conversation with a model in this process."""
+
+from collections.abc import Iterator
+
+from octavo.engine.llm import LLM
+from octavo.errors import RequestFailedError
+from octavo.request.outputs import FinishReason, RequestStats
+from octavo.request.params import SamplingParams
+
+
+class Conversation:
+    """The messages so far, and the statistics of the last answer."""
+
+    def __init__(self, llm: LLM, params: SamplingParams, system: str | None = None) -> None:
+        self.model = llm.info.model
+        self._llm = llm
+        self._params = params
+        self._system = [] if system is None else [{"role": "system", "content": system}]
+        self._messages = list(self._system)
+        self._last: RequestStats | None = None
+
+    def ask(self, question: str) -> Iterator[str]:
+        """Streams the answer to a question. An answer that is broken off is forgotten together with its question.
+
+        Raises:
+            InvalidRequestError: the conversation does not fit the context, or the model cannot chat.
+            RequestFailedError: the engine failed on this answer.
+        """
+        asked = [*self._messages, {"role": "user", "content": question}]
+        answer = ""
+        for delta in self._llm.stream(self._llm.render_chat(asked), self._params):
+            if delta.choice.finish_reason is FinishReason.ERROR:
+                raise RequestFailedError(delta.choice.error or "generation failed")
+            answer += delta.choice.text
+            self._last = delta.choice.stats or self._last
+            yield delta.choice.text
+        self._messages = [*asked, {"role": "assistant", "content": answer}]
+
+    def reset(self) -> None:
+        """Forgets everything but the system message."""
+        self._messages = list(self._system)
+
+    def stats(self) -> str:
+        """One line about the last answer."""
+        stats = self._last
+        if stats is None or stats.first_token_s is None or stats.finished_s is None:
+            return "no answer yet"
+        first, rest = stats.first_token_s - stats.arrival_s, stats.finished_s - stats.first_token_s
+        speed = f", {(stats.num_output_tokens - 1) / rest:.1f} tokens/s" if rest > 0 else ""
+        return (
+            f"{stats.num_prompt_tokens} prompt tokens ({stats.num_cached_tokens} cached), "
+            f"{stats.num_output_tokens} answer tokens, first after {first:.2f} s{speed}"
+        )

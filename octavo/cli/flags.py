@@ -1,0 +1,169 @@
+"""Options made from the config dataclasses: their names, types, defaults and docstrings are the one source."""
+
+import ast
+import inspect
+import itertools
+import re
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+
+from octavo.cli.config_file import CONFIG_OPTION, read_config_file
+
+Settings = dict[str, Any]
+"""Field name -> value, only of flags that were given."""
+Result = TypeVar("Result")
+
+EXTRA_NAMES = {"model": ("-m",), "num_kv_blocks": ("--num-gpu-blocks-override",)}
+"""Other spellings of a flag: short ones, and vLLM's where ours differs."""
+ENVIRONMENT = {"api_key": "OCTAVO_API_KEY"}
+"""Fields that an environment variable can set: secrets that should not stand on a command line."""
+
+_UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def parse_size(text: object) -> int:
+    """Bytes of `2GiB`, `512MB`, `1.5GiB` or `1048576`.
+
+    Raises:
+        typer.BadParameter: anything else.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", str(text).strip())
+    if match is None or match[2].upper() not in _UNITS:
+        raise typer.BadParameter(f"{str(text)!r} is no size; write it like 2GiB, 512MB or 1048576")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def with_settings(
+    *configs: type, leave_out: frozenset[str] = frozenset()
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Decorates a command: gives it an option per field of the dataclasses and `--config`, and collects those that
+    were given in its parameter `settings`.
+
+    Args:
+        leave_out: fields that this command sets itself.
+    """
+    options = {
+        config_field.name: _option(config_field, docs[config_field.name])
+        for config in configs
+        for docs in [field_docs(config)]
+        for config_field in fields(config)
+        if config_field.name not in leave_out
+    }
+
+    def decorate(command: Callable[..., Result]) -> Callable[..., Result]:
+        def run(**given: Any) -> Result:
+            given.pop(CONFIG_OPTION)
+            settings = {name: given.pop(name) for name in options}
+            present = {name: _plain(value) for name, value in settings.items() if value not in (None, [])}
+            return command(**given, settings=present) if takes_settings else command(**given)
+
+        signature = inspect.signature(command)
+        takes_settings = "settings" in signature.parameters
+        own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
+        parameters = [*own, *options.values(), _config_option()]
+        run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        )
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        return run
+
+    return decorate
+
+
+def with_config_file(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorates a command without settings: adds `--config` alone."""
+    return with_settings()(command)
+
+
+def field_docs(config: type) -> dict[str, str]:
+    """Field -> its docstring, read from the source since Python keeps none for fields."""
+    module = inspect.getmodule(config)
+    if module is None or module.__file__ is None:
+        raise TypeError(f"{config.__name__} has no source")
+    tree = ast.parse(Path(module.__file__).read_text())
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == config.__name__)
+    docs: dict[str, str] = {}
+    for statement, following in itertools.pairwise(body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            text = following.value if isinstance(following, ast.Expr) else None
+            docs[statement.target.id] = str(text.value) if isinstance(text, ast.Constant) else ""
+    return docs
+
+
+def _option(config_field: Field[Any], doc: str) -> inspect.Parameter:
+    name, kind = config_field.name, _without_none(config_field.type)
+    flag = "--" + name.replace("_", "-")
+    names = [f"{flag}/--no-{name.replace('_', '-')}"] if kind is bool else [flag]
+    names += EXTRA_NAMES.get(name, ())
+    help_text = doc.replace("`", "") + _default_text(config_field)
+    annotation, extra = _typed(name, kind)
+    option = typer.Option(*names, help=help_text, show_default=False, envvar=ENVIRONMENT.get(name), **extra)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
+    )
+
+
+def _typed(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
+    """The annotation that typer gets for a field's type, with the arguments of its option."""
+    if name.endswith("_bytes"):
+        return int | None, {"parser": parse_size, "metavar": "SIZE"}
+    if typing.get_origin(kind) is tuple:
+        return list[str] | None, {"metavar": "TEXT (repeatable)"}
+    choices = _choices(kind)
+    if choices:
+        return Enum(name, {choice: choice for choice in choices}) | None, {"case_sensitive": False}  # type: ignore[operator]
+    return kind | None, {}
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    if typing.get_origin(kind) is Literal:
+        return typing.get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return tuple(member.value for member in kind)
+    return ()
+
+
+def _without_none(kind: Any) -> Any:
+    """`X` of `X | None`."""
+    if isinstance(kind, types.UnionType):
+        (kind,) = [part for part in typing.get_args(kind) if part is not type(None)]
+    return kind
+
+
+def _default_text(config_field: Field[Any]) -> str:
+    default = config_field.default
+    if default is MISSING or default is None or default == ():
+        return ""
+    if isinstance(default, bool):
+        return f" [default: {'on' if default else 'off'}]"
+    return f" [default: {default}]"
+
+
+def _plain(value: Any) -> Any:
+    """A flag's value as the config takes it."""
+    if isinstance(value, Enum):
+        return value.value
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _config_option() -> inspect.Parameter:
+    option = typer.Option(
+        "--config",
+        metavar="FILE.yaml",
+        help="A file with the same names; flags on the command line win.",
+        is_eager=True,
+        callback=read_config_file,
+        show_default=False,
+    )
+    return inspect.Parameter(
+        CONFIG_OPTION, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[Path | None, option]
+    )

@@ -1,0 +1,95 @@
+"""`octavo serve`: the HTTP server."""
+
+import asyncio
+import socket
+import sys
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli.flags import Settings, with_settings
+from octavo.cli.terminal import download_progress
+from octavo.config import CacheConfig, EngineConfig, ExecutionConfig, ModelConfig, SchedulerConfig, ServerConfig
+
+if TYPE_CHECKING:
+    from octavo.engine.output import EngineInfo
+
+SERVER_FIELDS = frozenset(config_field.name for config_field in fields(ServerConfig))
+
+
+@with_settings(ServerConfig, ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig, leave_out=frozenset({"model"}))
+def serve(
+    settings: Settings,
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Alias, GGUF file, folder or hub name [default: smollm2-135m].", show_default=False),
+    ] = None,
+    model_option: Annotated[
+        str | None, typer.Option("--model", "-m", help="The same, as an option.", show_default=False)
+    ] = None,
+) -> None:
+    """Serve a model over HTTP with OpenAI's API.
+
+    \b
+    Examples:
+      octavo serve
+      octavo serve qwen2.5-coder-0.5b --port 9000 --max-num-seqs 16
+      octavo serve ./model.gguf --api-key secret --kv-cache-memory-bytes 2GiB
+      octavo serve --config server.yaml
+    """
+    from octavo.errors import ConfigError
+    from octavo.server.http_server import bind
+
+    if model is not None and model_option is not None and model != model_option:
+        raise ConfigError("model", model_option, f"the argument says {model!r}; give one of them")
+    chosen = model or model_option
+    named = {} if chosen is None else {"model": chosen}
+    server = ServerConfig(**{name: value for name, value in settings.items() if name in SERVER_FIELDS})
+    engine = EngineConfig.from_fields(
+        named | {name: value for name, value in settings.items() if name not in SERVER_FIELDS}
+    )
+    with bind(server) as listener:
+        _fetch(engine)
+        ended_well = asyncio.run(_serve(server, engine, listener))
+    if not ended_well:
+        raise typer.Exit(1)
+
+
+def _fetch(engine: EngineConfig) -> None:
+    from octavo.hub import resolve
+
+    with download_progress() as progress:
+        resolve(engine.model.model, progress=progress)
+
+
+async def _serve(config: ServerConfig, engine_config: EngineConfig, listener: socket.socket) -> bool:
+    from octavo.engine.llm import AsyncLLM
+    from octavo.server.app import build_context
+    from octavo.server.http_server import HttpServer, stopped_by_signals
+
+    main = asyncio.current_task()
+    with stopped_by_signals(lambda: main is not None and main.cancel()):
+        try:
+            engine = await AsyncLLM.start(engine_config)
+        except asyncio.CancelledError:
+            return True  # told to stop while loading
+    try:
+        context = build_context(engine, config, scheduling_policy=engine_config.scheduler.scheduling_policy)
+        server = HttpServer(context)
+        with stopped_by_signals(server.stop):
+            return await server.run(listener, lambda url: _announce(url, engine.info))
+    finally:
+        await engine.shutdown()
+
+
+def _announce(url: str, info: "EngineInfo") -> None:
+    names = ", ".join(info.served_model_names)
+    kv_tokens = (info.num_blocks - 1) * info.block_size
+    print(
+        f"ready: {url}  model {names}, context {info.max_model_len} tokens, "
+        f"KV cache {kv_tokens} tokens, {info.threads} threads",
+        flush=True,
+    )
+    if not url.startswith(("http://127.", "http://[::1]")):
+        print("reachable from other machines; --api-key asks them for a key", file=sys.stderr)

@@ -1,0 +1,69 @@
+"""What commands share at the terminal: loading a model with progress, printing streamed text."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from octavo.engine.llm import LLM
+    from octavo.hub import Progress
+
+
+@contextmanager
+def download_progress() -> Iterator["Progress"]:
+    """A progress bar on stderr while something is fetched; nothing where nothing is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    bars = Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+    tasks: dict[str, TaskID] = {}
+
+    class TerminalProgress:
+        """Shows what the hub reports."""
+
+        def notice(self, text: str) -> None:
+            console.print(text, highlight=False, soft_wrap=True)
+
+        def update(self, what: str, done_bytes: int, total_bytes: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total_bytes)
+                bars.start()
+            bars.update(tasks[what], completed=done_bytes, total=total_bytes)
+
+    try:
+        yield TerminalProgress()
+    finally:
+        bars.stop()
+
+
+def load_model(settings: dict[str, Any]) -> "LLM":
+    """Fetches the model if need be, with progress, and loads it in this process.
+
+    Raises:
+        OctavoError: it cannot be had or does not fit.
+    """
+    from octavo.config import EngineConfig
+    from octavo.engine.llm import LLM
+    from octavo.hub import resolve
+
+    config = EngineConfig.from_fields(settings)  # a wrong flag is told before anything is fetched
+    with download_progress() as progress:
+        resolve(config.model.model, progress=progress)
+    others = {name: value for name, value in settings.items() if name != "model"}
+    return LLM(config.model.model, **others)
+
+
+def show(text: str) -> None:
+    """Prints a piece of text at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
