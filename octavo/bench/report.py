@@ -22,21 +22,22 @@ def complete_figures(figures: dict[str, Any], info: EngineInfo, settings: dict[s
     return figures | {"hardware": hardware(), "versions": versions(), "config": {"given": given, "engine": engine}}
 
 
-def report(figures: dict[str, Any], json_file: Path | None) -> None:
-    """Prints the figures, one a line, and writes all of them to the file.
+def as_lines(figures: dict[str, Any]) -> str:
+    """The figures for a terminal, one a line."""
+    shown = {name: value for name, value in figures.items() if name not in ("hardware", "versions", "config")}
+    return "\n".join(f"{name:24} {_shown(value)}" for name, value in shown.items())
+
+
+def write_json(figures: dict[str, Any], file: Path) -> None:
+    """Writes all figures.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    for name, value in figures.items():
-        if name not in ("hardware", "versions", "config"):
-            print(f"{name:24} {_shown(value)}")
-    if json_file is None:
-        return
     try:
-        json_file.write_text(json.dumps(figures, indent=2) + "\n")
+        file.write_text(json.dumps(figures, indent=2) + "\n")
     except OSError as error:
-        raise ConfigError("json", str(json_file), f"cannot be written ({error.strerror})") from None
+        raise ConfigError("json", str(file), f"cannot be written ({error.strerror})") from None
 
 
 def _shown(value: Any) -> str:

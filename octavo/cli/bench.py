@@ -1,7 +1,7 @@
 """`octavo bench`: throughput and latency of the engine in this process."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,13 +40,13 @@ def throughput(
       octavo bench throughput -m ./model.gguf --threads 2 --json out.json
     """
     from octavo.bench.datasets import make_prompts
-    from octavo.bench.report import complete_figures, report
+    from octavo.bench.report import complete_figures
     from octavo.bench.throughput import measure_throughput
 
     with load_model(settings | {"max_num_seqs": max_concurrency}) as llm:
         prompts = make_prompts(dataset, num_prompts, input_len, llm.info.vocab_size, seed)
         figures = complete_figures(measure_throughput(llm, prompts, output_len), llm.info, settings)
-    report(figures, json_file)
+    _report(figures, json_file)
 
 
 @app.command()
@@ -69,9 +69,17 @@ def latency(
     """
     from octavo.bench.datasets import make_prompts
     from octavo.bench.latency import measure_latency
-    from octavo.bench.report import complete_figures, report
+    from octavo.bench.report import complete_figures
 
     with load_model(settings | {"max_num_seqs": batch_size}) as llm:
         prompts = make_prompts("random", batch_size * (repeats + 1), input_len, llm.info.vocab_size, seed)
         figures = complete_figures(measure_latency(llm, prompts, batch_size, output_len), llm.info, settings)
-    report(figures, json_file)
+    _report(figures, json_file)
+
+
+def _report(figures: dict[str, Any], json_file: Path | None) -> None:
+    from octavo.bench.report import as_lines, write_json
+
+    print(as_lines(figures))
+    if json_file is not None:
+        write_json(figures, json_file)

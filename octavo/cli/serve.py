@@ -25,9 +25,6 @@ def serve(
         str | None,
         typer.Argument(help="Alias, GGUF file, folder or hub name [default: smollm2-135m].", show_default=False),
     ] = None,
-    model_option: Annotated[
-        str | None, typer.Option("--model", "-m", help="The same, as an option.", show_default=False)
-    ] = None,
 ) -> None:
     """Serve a model over HTTP with OpenAI's API.
 
@@ -38,13 +35,9 @@ def serve(
       octavo serve ./model.gguf --api-key secret --kv-cache-memory-bytes 2GiB
       octavo serve --config server.yaml
     """
-    from octavo.errors import ConfigError
     from octavo.server.http_server import bind
 
-    if model is not None and model_option is not None and model != model_option:
-        raise ConfigError("model", model_option, f"the argument says {model!r}; give one of them")
-    chosen = model or model_option
-    named = {} if chosen is None else {"model": chosen}
+    named = {} if model is None else {"model": model}
     server = ServerConfig(**{name: value for name, value in settings.items() if name in SERVER_FIELDS})
     engine = EngineConfig.from_fields(
         named | {name: value for name, value in settings.items() if name not in SERVER_FIELDS}

@@ -1,0 +1,169 @@
+"""Flags made from the config dataclasses, sizes, and config files."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from octavo.cli.flags import Settings, field_docs, parse_size, with_settings
+from octavo.config import CacheConfig, ExecutionConfig, ModelConfig, SchedulerConfig, ServerConfig
+from octavo.errors import ConfigError
+from octavo.kv.spec import KVDtype
+
+CONFIGS = (ServerConfig, ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One field of each kind."""
+
+    name: str = "x"
+    """A text."""
+    count: int | None = None
+    """A number."""
+    ratio: float = 0.5
+    """A share."""
+    fast: bool = True
+    """A switch."""
+    kind: Literal["one", "two"] = "one"
+    """A choice."""
+    dtype: KVDtype = KVDtype.FP16
+    """An enum."""
+    words: tuple[str, ...] = ()
+    """A list."""
+    memory_bytes: int | None = None
+    """A size."""
+
+
+def run(*arguments: str) -> tuple[int, Settings, str]:
+    """Runs a command with these flags; exit code, what it got, what it printed."""
+    seen: Settings = {}
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @with_settings(Sample)
+    def command(settings: Settings, own: int = 3) -> None:
+        """Help."""
+        seen.update(settings, own=own)
+
+    result = CliRunner().invoke(app, list(arguments))
+    if isinstance(result.exception, ConfigError):
+        raise result.exception
+    return result.exit_code, seen, result.output
+
+
+def test_only_given_flags_arrive_typed() -> None:
+    assert run()[1] == {"own": 3}
+    code, seen, _ = run(
+        *("--name", "n", "--count", "5", "--ratio", "0.25", "--no-fast", "--kind", "two", "--dtype", "fp32"),
+        *("--words", "a", "--words", "b", "--memory-bytes", "2GiB", "--own", "4"),
+    )
+    assert code == 0
+    assert seen == {
+        "name": "n",
+        "count": 5,
+        "ratio": 0.25,
+        "fast": False,
+        "kind": "two",
+        "dtype": "fp32",
+        "words": ("a", "b"),
+        "memory_bytes": 2**31,
+        "own": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    "flags", [["--count", "x"], ["--kind", "three"], ["--memory-bytes", "much"], ["--nope"], ["extra"]]
+)
+def test_wrong_flags_end_with_2(flags: list[str]) -> None:
+    code, seen, output = run(*flags)
+    assert (code, seen) == (2, {})
+    assert flags[0].lstrip("-") in output
+
+
+def test_help_holds_docs_and_defaults() -> None:
+    output = " ".join(run("--help")[2].split())
+    assert "--count" in output
+    assert "A share. [default: 0.5]" in output
+    assert "A switch. [default: on]" in output
+    assert "--fast / --no-fast" in output
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_config_field_is_documented(config: Any) -> None:
+    docs = field_docs(config)
+    assert {field.name for field in fields(config)} == set(docs)
+    assert all(len(text) > 10 for text in docs.values())
+
+
+def test_no_two_configs_share_a_name() -> None:
+    names = [field.name for config in CONFIGS for field in fields(config)]
+    assert len(names) == len(set(names))
+
+
+def test_config_file_gives_defaults_that_flags_override(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("name: from-file\ncount: 7\nmemory-bytes: 1MiB\nfast: false\nwords: [a, b]\nown: 9\nkind: two\n")
+    seen = run("--config", str(file), "--count", "8")[1]
+    assert seen == {
+        "name": "from-file",
+        "count": 8,
+        "memory_bytes": 2**20,
+        "fast": False,
+        "words": ("a", "b"),
+        "own": 9,
+        "kind": "two",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("nope: 1", "unknown entry 'nope'; this command knows count, dtype"),
+        ("- a", "must hold one mapping"),
+        ("a: [", "no valid YAML"),
+        ("\x00", "no valid YAML"),
+    ],
+)
+def test_a_bad_config_file_says_why(tmp_path: Path, content: str, problem: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=problem):
+        run("--config", str(file))
+
+
+def test_a_missing_config_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        run("--config", str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("5", 5),
+        ("1KiB", 1024),
+        ("1kb", 1000),
+        ("2 GiB", 2**31),
+        ("1.5MiB", 3 * 2**19),
+        ("3g", 3 * 10**9),
+        ("1TiB", 2**40),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "1 GiB 2", "1e9", "0x10", "1PiB", "٣ GiB x"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is no size"):
+        parse_size(text)
+
+
+@given(st.integers(min_value=0, max_value=2**60))
+def test_plain_numbers_are_exact(number: int) -> None:
+    assert parse_size(str(number)) == number

@@ -1,0 +1,113 @@
+"""The program as users start it: exit codes, one-line errors, speed of --help."""
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = "from octavo.cli.main import main; main()"
+COMMANDS = ["chat", "complete", "serve", "models", "pull", "doctor", "bench throughput", "bench latency"]
+
+
+def octavo(*arguments: str, cache: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs `octavo` in a process of its own."""
+    environment = os.environ | ({"OCTAVO_CACHE": str(cache)} if cache else {})
+    command = [sys.executable, "-c", RUN, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, input=given, env=environment, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_has_examples(command: str) -> None:
+    done = octavo(*command.split(), "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Examples:" in done.stdout
+    assert f"octavo {command}" in done.stdout
+    assert "--config FILE.yaml" in done.stdout
+
+
+def test_help_lists_the_commands_and_is_quick() -> None:
+    octavo("--help")  # fills the byte code cache
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    done = octavo("--help")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    assert done.returncode == 0
+    for command in COMMANDS:
+        assert command.split()[0] in done.stdout
+    assert used < 1.0, f"--help took {used:.2f} s of processor time"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ("numpy", "fastapi", "uvicorn", "zmq", "tokenizers", "rich", "torch", "octavo._native", "octavo.engine")
+    code = f"import sys, octavo.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_version() -> None:
+    done = octavo("--version")
+    assert done.stdout.startswith("octavo ")
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serve", "no-such-model", "--port", "0"], "unknown model 'no-such-model'"),
+        (["serve", "--port", "70000"], "port=70000: must be in [0, 65535]"),
+        (["serve", "--port", "0", "--block-size", "7"], "block_size=7: must be a power of two"),
+        (["serve", "--port", "0", "--host", "no.such.host.invalid"], "host='no.such.host.invalid'"),
+        (["serve", "--config", "missing.yaml"], "config='missing.yaml': cannot be read"),
+        (["complete", "x", "-m", "./missing.gguf"], "missing.gguf"),
+        (["complete", "x", "--threads", "0"], "threads=0: must be in [1, 256]"),
+        (["chat", "x", "--temperature", "-1"], "temperature=-1.0: must be a number in [0, 100]"),
+        (["pull", "no-such-model"], "unknown model 'no-such-model'"),
+        (["bench", "throughput", "-m", "no-such-model"], "unknown model 'no-such-model'"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = octavo(*arguments, cache=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("octavo: ")
+    assert message in line
+
+
+def test_a_port_in_use_is_told_before_any_model_is_loaded(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = octavo("serve", "--port", str(port), cache=tmp_path)
+    assert done.returncode == 2
+    fix = "another program listens there; choose another with --port, or --port 0 for any free one"
+    assert done.stderr == f"octavo: port={port}: {fix}\n"
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.gguf"
+    file.write_bytes(b"not a model at all")
+    done = octavo("complete", "x", "-m", str(file), cache=tmp_path)
+    assert done.returncode == 2
+    assert str(file) in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_models_of_an_empty_cache(tmp_path: Path) -> None:
+    done = octavo("models", cache=tmp_path)
+    assert done.returncode == 0
+    assert "smollm2-135m" in done.stdout
+    assert "not here" in done.stdout
+    assert "cached" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_unknown_flags_suggest_help(command: str) -> None:
+    done = octavo(command, "--tempreture", "1")
+    assert done.returncode == 2
+    assert "--tempreture" in done.stderr
+    assert "Traceback" not in done.stderr
