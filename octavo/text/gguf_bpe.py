@@ -56,9 +56,9 @@ def added_ids(add: bool, token_id: int | None, name: str) -> tuple[int, ...]:
 
 def _library(metadata: TokenizerMetadata, vocabulary: Vocabulary, rule: BpeRule) -> LibraryTokenizer:
     tokens = metadata.tokens
-    ids = {token: i for i, token in enumerate(tokens)}
+    ids, merges = {token: i for i, token in enumerate(tokens)}, _pairs(metadata.merges())
     try:
-        model = BPE(ids, _pairs(metadata.merges()), ignore_merges=rule.ignore_merges)
+        model = BPE(ids, merges, ignore_merges=rule.ignore_merges)
     except Exception as error:  # the library raises nothing narrower
         raise ModelFileError(f"{PREFIX}merges do not fit {PREFIX}tokens: {error}") from error
     library = LibraryTokenizer(model)

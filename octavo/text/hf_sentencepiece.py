@@ -28,7 +28,9 @@ def read_sentencepiece(path: Path, config: HfTokenizerConfig) -> TokenizerParts:
     return TokenizerParts(
         vocabulary=vocabulary,
         encoder=SentencePieceEncoder(
-            processor, {vocabulary.pieces[i]: i for i in _found_by_spelling(processor, vocabulary)}
+            processor,
+            {vocabulary.pieces[i]: i for i in vocabulary.ids_of(TokenKind.CONTROL)},
+            {vocabulary.pieces[i]: i for i in vocabulary.ids_of(TokenKind.USER_DEFINED)},
         ),
         bos_id=next(iter(bos_ids), None),
         eos_ids=config.eos_ids(ids, vocabulary) or _found(processor.eos_id()),
@@ -61,13 +63,6 @@ def _kind(processor: SentencePieceProcessor, token_id: int) -> TokenKind:
     if processor.IsByte(token_id):
         return TokenKind.BYTE
     return TokenKind.UNUSED if processor.IsUnused(token_id) else TokenKind.NORMAL
-
-
-def _found_by_spelling(processor: SentencePieceProcessor, vocabulary: Vocabulary) -> list[int]:
-    return [
-        *vocabulary.ids_of(TokenKind.CONTROL),
-        *(i for i in vocabulary.ids_of(TokenKind.USER_DEFINED) if i >= processor.GetPieceSize()),
-    ]
 
 
 def _found(token_id: int) -> tuple[int, ...]:

@@ -28,19 +28,31 @@ def spell_sentencepiece(piece: str) -> bytes:
 class SentencePieceEncoder:
     """A :class:`TextEncoder` over one SentencePiece model.
 
-    The library matches user-defined pieces by itself but never yields a control token, so those are cut out
+    The library matches its own user-defined pieces but never yields a control token, so those are cut out
     first.
     """
 
-    def __init__(self, processor: SentencePieceProcessor, special_ids: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        processor: SentencePieceProcessor,
+        special_ids: Mapping[str, int],
+        added_ids: Mapping[str, int] | None = None,
+    ) -> None:
+        """
+        Args:
+            processor: the model.
+            special_ids: spelling -> id of control tokens.
+            added_ids: spelling -> id of user-defined tokens that the model does not know.
+        """
         self._processor = processor
-        self._splitter = SpecialSplitter(special_ids)
+        self._splitters = {
+            False: SpecialSplitter(added_ids or {}),
+            True: SpecialSplitter({**special_ids, **(added_ids or {})}),
+        }
 
     def encode(self, text: str, parse_special: bool) -> list[int]:
-        if not parse_special:
-            return list(self._processor.EncodeAsIds(text))
         ids: list[int] = []
-        for part in self._splitter.split(text):
+        for part in self._splitters[parse_special].split(text):
             if isinstance(part, int):
                 ids.append(part)
             else:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from octavo.errors import InvalidRequestError
 from octavo.text.detokenizer import IncrementalDetokenizer
 from octavo.text.tokenizer import Tokenizer, from_gguf
-from tests.text.properties import deterministic
 from tests.text.vocabularies import byte_level, sentencepiece
 
 BYTE_LEVEL = from_gguf(byte_level())
@@ -33,7 +32,6 @@ def partitions(draw: st.DrawFn) -> tuple[Tokenizer, list[list[int]]]:
     return tokenizer, [ids[a:b] for a, b in zip([0, *cuts], [*cuts, len(ids)], strict=True)]
 
 
-@deterministic
 @given(partitions(), st.booleans(), st.booleans())
 def test_deltas_of_any_partition_concatenate_to_decode(
     case: tuple[Tokenizer, list[list[int]]], skip_special: bool, continues: bool
@@ -44,7 +42,6 @@ def test_deltas_of_any_partition_concatenate_to_decode(
     assert "".join(deltas) == tokenizer.decode(ids, skip_special=skip_special, continues=continues)
 
 
-@deterministic
 @given(partitions())
 def test_at_most_one_unfinished_character_is_held(case: tuple[Tokenizer, list[list[int]]]) -> None:
     tokenizer, parts = case

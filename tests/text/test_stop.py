@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from octavo.errors import InvalidRequestError
 from octavo.text.stop import StopStringMatcher
-from tests.text.properties import deterministic
 
 letters = st.text(alphabet="abc", max_size=30)
 stop_lists = st.lists(st.text(alphabet="abc", min_size=1, max_size=5), max_size=4)
@@ -41,7 +40,6 @@ def cut_texts(draw: st.DrawFn) -> list[str]:
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-@deterministic
 @given(cut_texts(), stop_lists, st.booleans())
 def test_any_cutting_gives_the_first_match(pieces: list[str], stops: list[str], include_stop: bool) -> None:
     text = "".join(pieces)
@@ -55,7 +53,6 @@ def test_any_cutting_gives_the_first_match(pieces: list[str], stops: list[str], 
         assert "".join(emitted) == text[: end if include_stop else start]
 
 
-@deterministic
 @given(cut_texts(), st.integers(0, 29), st.integers(1, 8))
 def test_a_single_stop_cuts_at_its_first_place(pieces: list[str], start: int, size: int) -> None:
     text = "".join(pieces)
@@ -64,7 +61,6 @@ def test_a_single_stop_cuts_at_its_first_place(pieces: list[str], start: int, si
         assert "".join(run(pieces, [stop])[0]) == text[: text.find(stop)]
 
 
-@deterministic
 @given(cut_texts(), stop_lists)
 def test_only_what_could_begin_a_stop_is_held(pieces: list[str], stops: list[str]) -> None:
     matcher = StopStringMatcher(stops)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from octavo.text.stream import TextStream
 from octavo.text.tokenizer import Tokenizer, from_gguf
-from tests.text.properties import deterministic
 from tests.text.vocabularies import byte_level, sentencepiece
 
 BYTE_LEVEL = from_gguf(byte_level())
@@ -65,7 +64,6 @@ def cut(ids: list[int], places: list[int]) -> list[list[int]]:
     return [ids[a:b] for a, b in zip([0, *cuts], [*cuts, len(ids)], strict=True)]
 
 
-@deterministic
 @given(cases(), st.lists(st.integers(0, 1000), max_size=6), st.booleans(), st.integers(0, 4))
 def test_every_partition_gives_the_same(
     case: tuple[Tokenizer, list[int], list[str]], places: list[int], include_stop: bool, min_tokens: int
@@ -79,7 +77,6 @@ def test_every_partition_gives_the_same(
     assert answer(cut(ids, places)) == answer([[i] for i in ids]) == answer([ids])
 
 
-@deterministic
 @given(cases(), st.booleans())
 def test_text_and_ids_end_at_the_first_match(case: tuple[Tokenizer, list[int], list[str]], include_stop: bool) -> None:
     tokenizer, ids, stops = case
