@@ -5,6 +5,7 @@ Ops that need no lowering are those of `octavo.model.program`; buffers and weigh
 
 from dataclasses import dataclass
 
+from octavo.model.dataflow import reads, writes
 from octavo.model.program import (
     Add,
     Attention,
@@ -80,22 +81,12 @@ class Access:
 def access(op: FlatOp) -> Access:
     """What an op does to the buffers. An op that works in place reads and writes its buffer."""
     match op:
-        case Embed(out=out):
-            return Access((), (out,))
-        case RmsNorm(x=x, out=out) | SelectRows(x=x, out=out):
-            return Access((x,), (out,))
-        case Attention(q=q, out=out):
-            return Access((q,), (out,))
-        case Rope(x=x) | Softcap(x=x):
+        case Softcap(x=x):
             return Access((x,), (x,))
         case Quantize(x=x):
             return Access((x,), ())
-        case CacheWrite(k=k, v=v):
-            return Access((k, v), ())
-        case GatedActivation(gate=gate, up=up, out=out):
-            return Access((gate, up), (out,))
-        case Add(x=x, y=y, out=out):
-            return Access((x, y), (out,))
         case LinearStage(x=x, segments=segments):
             added = tuple(s.out for s in segments if s.add)
             return Access((x, *added), tuple(s.out for s in segments))
+    written = writes(op)
+    return Access(reads(op), () if written is None else (written,))

@@ -1,0 +1,146 @@
+"""Lowering passes on hand-made programs: what is folded, what must not be."""
+
+from octavo.execution.native.lower import fold_adds, gather_rows, join_linears, lower, quantize_inputs
+from octavo.execution.native.stages import LinearStage, Quantize, RowStage, Segment, Softcap
+from octavo.model.program import (
+    Activation,
+    Add,
+    Attention,
+    Buffer,
+    CacheLayer,
+    CacheWrite,
+    Embed,
+    GatedActivation,
+    Linear,
+    Logits,
+    Program,
+    RmsNorm,
+    Rope,
+    RopeSpec,
+    SelectRows,
+)
+
+
+def linear(x: str, *outs: str) -> LinearStage:
+    return LinearStage(x, tuple(Segment(f"w.{out}", None, out) for out in outs))
+
+
+def test_a_sum_after_a_linear_is_folded_into_it() -> None:
+    for add in (Add(x="x", y="h", out="x"), Add(x="h", y="x", out="x")):
+        (stage,) = fold_adds([linear("a", "h"), add], outputs=())
+        assert stage == LinearStage("a", (Segment("w.h", None, "x", add=True),))
+
+
+def test_a_sum_is_kept_where_folding_would_change_something() -> None:
+    first = linear("a", "h")
+    kept = [
+        [first, Add(x="x", y="h", out="y")],  # not in place
+        [first, Add(x="x", y="h", out="h")],  # into the linear's own buffer
+        [linear("x", "h"), Add(x="x", y="h", out="x")],  # the linear reads what it would write
+        [first, Add(x="h", y="h", out="h")],
+        [first, Add(x="x", y="h", out="x"), RmsNorm(x="h", out="z", weight="n", eps=1e-5)],  # h is read later
+        [first, RmsNorm(x="h", out="h", weight="n", eps=1e-5), Add(x="x", y="h", out="x")],  # not neighbours
+    ]
+    for ops in kept:
+        assert fold_adds(ops, outputs=()) == ops
+    assert fold_adds([first, Add(x="x", y="h", out="x")], outputs=("h",))[0] == first
+    overwritten = [first, Add(x="x", y="h", out="x"), linear("x", "h")]
+    assert len(fold_adds(overwritten, outputs=("h",))) == 2
+
+
+def test_neighbouring_linears_over_one_buffer_are_joined() -> None:
+    assert join_linears([linear("h", "q"), linear("h", "k"), linear("h", "v")]) == [linear("h", "q", "k", "v")]
+    apart = [linear("h", "q"), linear("g", "k")]
+    assert join_linears(apart) == apart
+    same_target = [linear("h", "q"), linear("h", "q")]
+    assert join_linears(same_target) == same_target
+    summed = LinearStage("h", (Segment("w.k", None, "q", add=True),))
+    assert join_linears([linear("h", "q"), summed]) == [linear("h", "q"), summed]
+
+
+def test_an_input_is_quantised_once_per_content() -> None:
+    norm = RmsNorm(x="x", out="h", weight="n", eps=1e-5)
+    gate = linear("h", "gate")
+    ops = quantize_inputs([norm, gate, linear("h", "up"), norm, linear("h", "q")], {"w.gate", "w.up", "w.q"})
+    assert ops == [norm, Quantize("h"), gate, linear("h", "up"), norm, Quantize("h"), linear("h", "q")]
+    assert quantize_inputs([norm, gate], int8_weights=()) == [norm, gate]
+    mixed = linear("h", "q", "k")
+    assert quantize_inputs([mixed], {"w.k"}) == [Quantize("h"), mixed]
+
+
+def test_row_ops_gather_by_dimension() -> None:
+    buffers = {"x": Buffer("x", "tokens", 8), "r": Buffer("r", "rows", 8)}
+    embed, cap = Embed(out="x", weight="e"), Softcap("r", 3.0)
+    select = SelectRows(x="x", out="r")
+    attention = Attention(q="x", out="x", layer=0, heads=1, scale=1.0)
+    stages = list(gather_rows([embed, attention, attention, Quantize("x"), select, cap], buffers))
+    assert stages == [
+        RowStage("tokens", (embed,)),
+        attention,
+        attention,
+        RowStage("tokens", (Quantize("x"),)),
+        RowStage("rows", (select, cap)),
+    ]
+
+
+def test_a_layer_becomes_seven_stages() -> None:
+    widths = {"x": 32, "h": 32, "q": 32, "k": 32, "v": 32, "mixed": 32, "gate": 64, "up": 64}
+    buffers = {name: Buffer(name, "tokens", width) for name, width in widths.items()}
+    buffers |= {"rows": Buffer("rows", "rows", 32), "logits": Buffer("logits", "rows", 100)}
+    program = Program(
+        name="layer",
+        ops=(
+            Embed(out="x", weight="e"),
+            RmsNorm(x="x", out="h", weight="n", eps=1e-5),
+            Linear(x="h", out="q", weight="q"),
+            Linear(x="h", out="k", weight="k"),
+            Linear(x="h", out="v", weight="v"),
+            Rope(x="q", heads=1, head_dim=32, rope=0),
+            Rope(x="k", heads=1, head_dim=32, rope=0),
+            CacheWrite(k="k", v="v", layer=0),
+            Attention(q="q", out="mixed", layer=0, heads=1, scale=1.0),
+            Linear(x="mixed", out="h", weight="o"),
+            Add(x="x", y="h", out="x"),
+            RmsNorm(x="x", out="h", weight="n", eps=1e-5),
+            Linear(x="h", out="gate", weight="g"),
+            Linear(x="h", out="up", weight="u"),
+            GatedActivation(gate="gate", up="up", out="gate", activation=Activation.SILU),
+            Linear(x="gate", out="h", weight="d"),
+            Add(x="x", y="h", out="x"),
+            SelectRows(x="x", out="rows"),
+            Logits(x="rows", out="logits", weight="e", softcap=30.0),
+        ),
+        buffers=buffers,
+        weights={},
+        cache_layers=(CacheLayer(1, 32),),
+        ropes=(RopeSpec(32, (1.0,) * 16),),
+        outputs={"logits": "logits"},
+        vocab_size=100,
+        max_positions=64,
+    )
+    stages = lower(program, {"q", "k", "v", "o", "g", "u", "d", "e"})
+    names = [
+        "+".join(type(op).__name__ for op in stage.ops)
+        if isinstance(stage, RowStage)
+        else f"Linear x{len(stage.segments)}"
+        if isinstance(stage, LinearStage)
+        else type(stage).__name__
+        for stage in stages
+    ]
+    assert names == [
+        "Embed+RmsNorm+Quantize",
+        "Linear x3",
+        "Rope+Rope+CacheWrite",
+        "Attention",
+        "Quantize",
+        "Linear x1",
+        "RmsNorm+Quantize",
+        "Linear x2",
+        "GatedActivation+Quantize",
+        "Linear x1",
+        "SelectRows+Quantize",
+        "Linear x1",
+        "Softcap",
+    ]
+    sums = [segment.add for stage in stages if isinstance(stage, LinearStage) for segment in stage.segments]
+    assert sums == [False] * 3 + [True] + [False] * 2 + [True] + [False]
