@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/isa.h"
 #include "bindings.h"
 #include "linear/linear.h"
 
@@ -47,14 +48,7 @@ void require(bool holds, const std::string& message) {
 }
 
 const LinearKernels& kernels_named(const std::string& isa) {
-  if (isa == "portable") return linear_kernels_portable();
-  require(isa == "avx2", "isa must be \"portable\" or \"avx2\", not \"" + isa + "\"");
-  const LinearKernels* kernels = linear_kernels_avx2();
-#if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c")) kernels = nullptr;
-#endif
-  require(kernels != nullptr, "this processor has no AVX2, FMA and F16C");
-  return *kernels;
+  return resolve_isa(isa) == Isa::Avx2 ? *linear_kernels_avx2() : linear_kernels_portable();
 }
 
 struct PackedWeight {
@@ -153,11 +147,11 @@ void bind_linear(nb::module_& m) {
   linear.def("pack", &pack, nb::arg("format"), nb::arg("raw"), nb::arg("n"), nb::arg("k"), nb::arg("row_order") = nb::none(),
              "Packs an [n, k] weight from its file bytes; `format` is the GGUF type number. ValueError on a wrong shape.");
   linear.def("run", &run, nb::arg("weight"), nb::arg("x"), nb::arg("y"), nb::kw_only(), nb::arg("bias") = nb::none(),
-             nb::arg("add") = false, nb::arg("isa") = "avx2", nb::arg("tiles") = nb::none(),
+             nb::arg("add") = false, nb::arg("isa") = "auto", nb::arg("tiles") = nb::none(),
              "y[rows, n] = x[rows, k] W^T (+ bias) (+ y) in place, for the tile columns [tiles[0], tiles[1]).");
-  linear.def("quantize", &quantize, nb::arg("x"), nb::kw_only(), nb::arg("isa") = "avx2",
+  linear.def("quantize", &quantize, nb::arg("x"), nb::kw_only(), nb::arg("isa") = "auto",
              "(codes, s, sm, isum, half) of the int8 activations of x[rows, k].");
-  linear.def("dequantize_row", &dequantize_row, nb::arg("weight"), nb::arg("row"), nb::kw_only(), nb::arg("isa") = "avx2",
+  linear.def("dequantize_row", &dequantize_row, nb::arg("weight"), nb::arg("row"), nb::kw_only(), nb::arg("isa") = "auto",
              "Row `row` of the weight as float32[k].");
 }
 

@@ -2,11 +2,11 @@
 #pragma once
 #include <cstring>
 
-#include "linear/float16.h"
+#include "base/half.h"
 #include "linear/tiles.h"
 
 namespace octavo {
-namespace {  // internal linkage: see float16.h
+namespace {  // internal linkage: see base/half.h
 
 // Four codes of one channel at a time: a 32-bit word of a 32-byte row.
 inline uint32_t word_at(const uint8_t* row, int channel) {
@@ -49,26 +49,26 @@ struct ChannelScales;
 template <int zero>
 struct ChannelScales<Symmetric<zero>> {
   using S = Symmetric<zero>;
-  static float d(const typename S::Shared& shared, const NoScales&, int c, int) { return float_from_half(shared.d[c]); }
+  static float d(const typename S::Shared& shared, const NoScales&, int c, int) { return widen(Half{shared.d[c]}); }
   static float m(const typename S::Shared& shared, const NoScales&, int c) {
-    return -static_cast<float>(zero) * float_from_half(shared.d[c]);
+    return -static_cast<float>(zero) * widen(Half{shared.d[c]});
   }
 };
 
 template <>
 struct ChannelScales<Affine> {
-  static float d(const Affine::Shared& shared, const NoScales&, int c, int) { return float_from_half(shared.d[c]); }
-  static float m(const Affine::Shared& shared, const NoScales&, int c) { return float_from_half(shared.m[c]); }
+  static float d(const Affine::Shared& shared, const NoScales&, int c, int) { return widen(Half{shared.d[c]}); }
+  static float m(const Affine::Shared& shared, const NoScales&, int c) { return widen(Half{shared.m[c]}); }
 };
 
 template <>
 struct ChannelScales<SuperAffine> {
   using S = SuperAffine;
   static float d(const S::Shared& shared, const S::PerGroup& group, int c, int) {
-    return float_from_half(shared.d[c]) * static_cast<float>(group.sc[c]);
+    return widen(Half{shared.d[c]}) * static_cast<float>(group.sc[c]);
   }
   static float m(const S::Shared& shared, const S::PerGroup& group, int c) {
-    return -(float_from_half(shared.dmin[c]) * static_cast<float>(group.mn[c]));
+    return -(widen(Half{shared.dmin[c]}) * static_cast<float>(group.mn[c]));
   }
 };
 
@@ -76,16 +76,16 @@ template <>
 struct ChannelScales<SuperHalves> {
   using S = SuperHalves;
   static float d(const S::Shared& shared, const S::PerGroup& group, int c, int half) {
-    return float_from_half(shared.d[c]) * static_cast<float>(group.sc[half][c]);
+    return widen(Half{shared.d[c]}) * static_cast<float>(group.sc[half][c]);
   }
   static float m(const S::Shared& shared, const S::PerGroup& group, int c) {
     return -static_cast<float>(S::zero) * d(shared, group, c, 0);
   }
 };
 
-inline float decode_float(Float32Tag, uint32_t bits) { return float_from_bits(bits); }
-inline float decode_float(Float16Tag, uint16_t bits) { return float_from_half(bits); }
-inline float decode_float(BFloat16Tag, uint16_t bits) { return float_from_bfloat16(bits); }
+inline float decode_float(Float32Tag, uint32_t bits) { return from_bits(bits); }
+inline float decode_float(Float16Tag, uint16_t bits) { return widen(Half{bits}); }
+inline float decode_float(BFloat16Tag, uint16_t bits) { return widen(BFloat16{bits}); }
 
 }  // namespace
 }  // namespace octavo

@@ -10,7 +10,7 @@
 #include "linear/tiles.h"
 
 namespace octavo {
-namespace {  // internal linkage: see float16.h
+namespace {  // internal linkage: see base/half.h
 
 inline uint16_t read_u16(const uint8_t* p) {
   uint16_t value;

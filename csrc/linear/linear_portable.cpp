@@ -1,7 +1,7 @@
 // The linear kernels in plain C++17: the twin every other instruction set must equal bit for bit.
-#include <cmath>
 #include <type_traits>
 
+#include "base/fma.h"
 #include "linear/decode.h"
 #include "linear/linear.h"
 
@@ -21,7 +21,7 @@ inline int32_t round_to_even(float x) { return static_cast<int32_t>((x + 1258291
 inline uint32_t largest_magnitude_bits(const float* x) {
   int32_t largest = 0;
   for (int i = 0; i < kGroup; i++) {
-    const int32_t magnitude = static_cast<int32_t>(bits_of(x[i]) & 0x7fffffffu);
+    const int32_t magnitude = static_cast<int32_t>(to_bits(x[i]) & 0x7fffffffu);
     largest = magnitude > largest ? magnitude : largest;
   }
   return static_cast<uint32_t>(largest);
@@ -36,10 +36,10 @@ void store_group(ActGroup& group, int r, float s, int32_t sum, int32_t half) {
 
 void quantize_group(const float* x, ActGroup& group, int r) {
   const uint32_t bits = largest_magnitude_bits(x);
-  const float amax = float_from_bits(bits);
+  const float amax = from_bits(bits);
   if (bits >= kInfinityBits || amax < kSmallestMaximum) {
     std::memset(group.q[r], 0, kGroup);
-    return store_group(group, r, bits >= kInfinityBits ? float_from_bits(0x7fc00000u) : 0.0f, 0, 0);
+    return store_group(group, r, bits >= kInfinityBits ? from_bits(0x7fc00000u) : 0.0f, 0, 0);
   }
   const float inverse = 127.0f / amax;
   int32_t sum[2] = {0, 0};
@@ -95,19 +95,25 @@ inline int32_t dot(const int16_t* a, const int16_t* b) {
   return sum;
 }
 
-// The float sequence of each family (see linear.h): w against row r of `a`, added to acc[kChannels].
+// acc = fma(exact dots of inputs [begin, begin + count), d * s, acc) for all channels.
+template <int begin, int count>
+void add_dots(const DecodedGroup& w, const int16_t* codes, const float* d, float s, float* acc) {
+  float exact[kChannels];
+  for (int c = 0; c < kChannels; c++) exact[c] = static_cast<float>(dot<count>(w.codes[c] + begin, codes + begin));
+  for (int c = 0; c < kChannels; c++) acc[c] = fused(exact[c], d[c] * s, acc[c]);
+}
+
+// The float sequence of each family (see linear.h): one group against one row's codes, added to acc[kChannels].
 template <class Scales>
 void add_group(const DecodedGroup& w, const int16_t* codes, float s, float sm, float* acc) {
-  for (int c = 0; c < kChannels; c++) {
-    if constexpr (std::is_same_v<Scales, SuperHalves>) {
-      for (int half = 0; half < 2; half++) {
-        const int32_t exact = dot<16>(w.codes[c] + 16 * half, codes + 16 * half);
-        acc[c] = std::fma(static_cast<float>(exact), w.d[half][c] * s, acc[c]);
-      }
-    } else {
-      if constexpr (signed_offset<Scales>() == 0) acc[c] = std::fma(w.m[c], sm, acc[c]);
-      acc[c] = std::fma(static_cast<float>(dot<kGroup>(w.codes[c], codes)), w.d[0][c] * s, acc[c]);
+  if constexpr (std::is_same_v<Scales, SuperHalves>) {
+    add_dots<0, 16>(w, codes, w.d[0], s, acc);
+    add_dots<16, 16>(w, codes, w.d[1], s, acc);
+  } else {
+    if constexpr (signed_offset<Scales>() == 0) {
+      for (int c = 0; c < kChannels; c++) acc[c] = fused(w.m[c], sm, acc[c]);
     }
+    add_dots<0, kGroup>(w, codes, w.d[0], s, acc);
   }
 }
 
@@ -139,7 +145,7 @@ void sum_tile(const typename Tag::Stored* column, const Activations& a, int row,
     for (int r = 0; r < rows; r++) {
       const float x = a.x[static_cast<size_t>(row + r) * a.ldx + i];
       float* sums = acc + r * kFloatChannels;
-      for (int c = 0; c < kFloatChannels; c++) sums[c] = std::fma(x, w[c], sums[c]);
+      for (int c = 0; c < kFloatChannels; c++) sums[c] = fused(x, w[c], sums[c]);
     }
   }
 }

@@ -114,7 +114,7 @@ struct TypeTag {
   using type = T;
 };
 
-namespace {  // internal linkage: see float16.h
+namespace {  // internal linkage: see base/half.h
 
 // Calls `integer(TypeTag<BlockX>)` or `floating(TypeTag<TagX>)` for the format: the one place that lists them all.
 template <class Integer, class Floating>
