@@ -7,7 +7,7 @@ from typing import Any
 from octavo.errors import InvalidRequestError
 from octavo.text.gguf import read_gguf
 from octavo.text.hf import read_hf
-from octavo.text.parts import TokenizerParts
+from octavo.text.parts import TokenizerParts, TokenKind
 
 
 def from_gguf(metadata: Mapping[str, Any]) -> "Tokenizer":
@@ -71,6 +71,10 @@ class Tokenizer:
     def drops_first_space(self) -> bool:
         """Whether decoding drops one space from the start of a text (the encoder put one there)."""
         return self._parts.drops_first_space
+
+    def control_tokens(self) -> dict[str, int]:
+        """Spelling -> id of every control token."""
+        return {self._vocabulary.pieces[i]: i for i in self._vocabulary.ids_of(TokenKind.CONTROL)}
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`.

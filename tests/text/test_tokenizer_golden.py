@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from octavo.text.stream import TextStream
 from octavo.text.tokenizer import Tokenizer
 from tests.text import golden
 
@@ -88,3 +89,28 @@ def test_beginning_of_text(model: str) -> None:
     tokenizer = golden.tokenizer(model)
     assert tokenizer.add_bos == (model == "gemma3")
     assert tokenizer.encode("") == ([tokenizer.bos_id] if tokenizer.add_bos else [])
+
+
+def test_streaming_gives_the_text_of_decoding_at_once(model: str) -> None:
+    tokenizer = golden.tokenizer(model)
+    for row in golden.rows(f"tokenizer_{model}"):
+        ids = tokenizer.encode(row["text"], parse_special=True)
+        for skip_special in (False, True):
+            stream = TextStream(tokenizer, skip_special=skip_special)
+            deltas = [stream.push((i,)).text for i in ids] + [stream.flush().text]
+            assert "".join(deltas) == tokenizer.decode(ids, skip_special=skip_special), row["text"]
+
+
+def test_stop_strings_end_at_the_right_token(model: str) -> None:
+    tokenizer = golden.tokenizer(model)
+    for row in golden.rows(f"tokenizer_{model}"):
+        ids = tokenizer.encode(row["text"], add_special=False)
+        text = tokenizer.decode(ids)
+        for start in range(0, len(text), 7):
+            stop = text[start : start + 1 + start % 5]
+            stream = TextStream(tokenizer, stops=[stop])
+            delta = stream.push(ids)
+            assert (delta.text, delta.stop) == (text[: text.find(stop)], stop)
+            kept = ids[: delta.num_tokens]
+            assert stop in tokenizer.decode(kept)
+            assert stop not in tokenizer.decode(kept[:-1]).rstrip("\ufffd")
