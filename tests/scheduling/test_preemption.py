@@ -47,6 +47,17 @@ def test_nothing_is_admitted_in_a_step_that_preempted():
     assert engine.plans[-1].new_requests == ()
 
 
+def test_nobody_more_urgent_is_admitted_either():
+    """Under `priority` the newcomer stands before the victim and needs less than that has freed."""
+    engine = Engine(num_blocks=4, block_size=4, max_model_len=16, scheduling_policy="priority")
+    engine.add(make_request("a", 8, max_tokens=6, priority=1), make_request("victim", 8, max_tokens=6, priority=5))
+    engine.step()
+    engine.add(make_request("urgent", 1, max_tokens=2, priority=0))
+    assert engine.step() == {"a": 1}
+    assert engine.manager.num_free_blocks == 1
+    assert engine.step() == {"a": 1, "urgent": 1}
+
+
 def test_preempted_ids_are_reported_once():
     engine = crowded()
     engine.run()
