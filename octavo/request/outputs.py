@@ -60,7 +60,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Sent once, with the first output; entry 0 is None (nothing predicts the first token)."""
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
-    """The id that ended the request, if finish_reason is stop because of one."""
+    """The one of the request's `stop_token_ids` that ended it; None if an end-of-sequence id or anything else did."""
     error: str | None = None
     """Set with finish_reason error: what went wrong, for the user."""
     error_status: int = 500

@@ -117,6 +117,16 @@ def test_a_short_request_behind_a_long_prompt_starts_once_the_prompt_is_through(
     assert first + 1 <= math.ceil(200 / 16) + 1
 
 
+def test_tokens_count_as_computed_from_the_moment_they_are_scheduled():
+    engine = Engine(max_num_batched_tokens=8)
+    engine.add(make_request("a", 12))
+    plan = engine.plan()
+    request = engine.scheduler._requests["a"]
+    assert (plan.num_computed_tokens, request.num_computed) == ((0,), 8)
+    engine.finish(plan)
+    assert request.num_computed == 8
+
+
 def test_schedule_gives_a_plan_if_and_only_if_there_is_work():
     engine = Engine()
     assert not engine.scheduler.has_work and engine.scheduler.schedule(0.0) is None
