@@ -2,9 +2,9 @@
 
     python benchmarks/scheduler.py --num-seqs 256 --steps 400
 
-Prints the median, the 99th percentile and the largest of both, in milliseconds of processor time, over steps in which every request
-decodes one token. Blocks fill (and are hashed and published) at the usual rate: a sixteenth of the requests per step
-for blocks of 16 tokens.
+Prints the median, the 99th percentile and the largest sum of both, in milliseconds of processor time, over steps in
+which every request decodes one token. Blocks fill (and are hashed and published) at the usual rate: a sixteenth of the
+requests per step for blocks of 16 tokens.
 """
 
 import argparse
