@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from octavo.hub import find_cached
+
 
 def model_path(alias: str) -> Path:
     """The file of a model that `octavo pull ALIAS` has put into the cache.
 
     A test that needs a model which is not there skips with that reason, or fails under OCTAVO_REQUIRE_MODELS=1.
     """
-    from octavo.hub import find_cached
-
     path = find_cached(alias)
     if path is not None:
         return path

@@ -6,7 +6,6 @@ has to be one of the two kinds whose pieces stand for bytes: byte-level, or Sent
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,8 @@ from octavo.text.byte_level import spell_byte_level
 from octavo.text.hf_config import HfTokenizerConfig
 from octavo.text.hf_sentencepiece import read_sentencepiece
 from octavo.text.library_encoder import LibraryEncoder
-from octavo.text.parts import TokenizerParts, TokenKind, Vocabulary
+from octavo.text.parts import BYTE_PIECE, TokenizerParts, TokenKind, Vocabulary
 from octavo.text.sentencepiece_model import SPACE, spell_sentencepiece
-
-_BYTE_PIECE = re.compile("<0x[0-9A-Fa-f]{2}>")
 
 
 def read_hf(folder: Path) -> TokenizerParts:
@@ -95,7 +92,7 @@ def _vocabulary(path: Path, ids: Mapping[str, int], added: Mapping[int, AddedTok
     pieces, kinds = [""] * size, bytearray((TokenKind.UNUSED,)) * size
     for piece, token_id in ids.items():
         pieces[token_id] = piece
-        is_byte = spelling.has_byte_pieces and _BYTE_PIECE.fullmatch(piece)
+        is_byte = spelling.has_byte_pieces and BYTE_PIECE.fullmatch(piece)
         kinds[token_id] = TokenKind.BYTE if is_byte else TokenKind.NORMAL
     for token_id, token in added.items():
         kinds[token_id] = TokenKind.CONTROL if token.special else TokenKind.USER_DEFINED

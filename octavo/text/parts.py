@@ -1,11 +1,15 @@
 """What a tokenizer is made of: plain data that each file format fills in and :class:`Tokenizer` reads."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from octavo.errors import InvalidRequestError
+from octavo.errors import InvalidRequestError, ModelFileError
+
+BYTE_PIECE = re.compile("<0x[0-9A-Fa-f]{2}>")
+"""How a BYTE piece names its byte."""
 
 
 class TokenKind(IntEnum):
@@ -39,9 +43,15 @@ class Vocabulary:
             kinds: one TokenKind per id.
             spell: bytes of a NORMAL or UNUSED piece; a family's alphabet (byte-level, sentencepiece) lives
                 here.
+
+        Raises:
+            ModelFileError: a BYTE piece that names no byte.
         """
         self.pieces = pieces
         self.kinds = kinds
+        for token_id in self.ids_of(TokenKind.BYTE):
+            if not BYTE_PIECE.fullmatch(pieces[token_id]):
+                raise ModelFileError(f"token {token_id} is typed as a byte, but spelled {pieces[token_id][:20]!r}")
         self._spell = spell
         self._bytes_by_id: dict[int, bytes] = {}
 

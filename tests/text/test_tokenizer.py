@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from octavo.errors import InvalidRequestError, ModelFileError, OctavoError, UnsupportedModelError
 from octavo.text.tokenizer import Tokenizer, from_gguf
 from tests.text import golden
-from tests.text.vocabularies import CONTROL, NORMAL, byte_level, sentencepiece
+from tests.text.vocabularies import BYTE, CONTROL, NORMAL, byte_level, sentencepiece
 
 BYTE_LEVEL = from_gguf(byte_level())
 SENTENCEPIECE = from_gguf(sentencepiece())
@@ -182,13 +182,21 @@ def test_damaged_byte_level_keys_are_named(changes: dict[str, Any], fault: str) 
     [
         ({"scores": [1.0]}, r"scores has shape \(1,\)"),
         ({"scores": np.full(276, np.nan)}, "scores holds a value that is not a finite number"),
-        ({"tokens": ["a"] * 276}, "tokens is not a usable SentencePiece vocabulary"),
+        ({"tokens": ["a"] * 276, "token_type": None}, "tokens is not a usable SentencePiece vocabulary"),
         ({"unknown_token_id": 999}, "unknown_token_id is 999"),
     ],
 )
 def test_damaged_sentencepiece_keys_are_named(changes: dict[str, Any], fault: str) -> None:
     with pytest.raises(ModelFileError, match=f"^tokenizer.ggml.{fault}"):
         from_gguf(sentencepiece(**changes))
+
+
+@pytest.mark.parametrize("build", [byte_level, sentencepiece])
+def test_a_byte_piece_must_name_a_byte(build: Any) -> None:
+    metadata = build()
+    kinds = [BYTE] * len(metadata["tokenizer.ggml.token_type"])
+    with pytest.raises(ModelFileError, match="token 0 is typed as a byte, but spelled"):
+        from_gguf({**metadata, "tokenizer.ggml.token_type": kinds})
 
 
 def test_unknown_families_are_refused() -> None:
