@@ -297,9 +297,7 @@ class Scheduler:
             if request.blocks in touched:
                 self._send_back(request)
         return [
-            self._fail(request, errors[request.request_id], now_s)
-            for request in failed
-            if request.status is RUNNING
+            self._fail(request, errors[request.request_id], now_s) for request in failed if request.status is RUNNING
         ]
 
     def _fail(self, request: SchedulerRequest, problem: str, now_s: float) -> RequestOutput:
