@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/isa.h"
 #include "bindings.h"
 #include "sampling/noise.h"
 #include "sampling/sampler.h"
@@ -31,12 +32,7 @@ OutArray<T> to_array(std::vector<T> values, std::initializer_list<size_t> shape)
 }
 
 const SamplingKernels& kernels_named(const std::string& isa) {
-  if (isa == "portable") return sampling_kernels_portable();
-  if (isa != "avx2") throw std::invalid_argument("isa='" + isa + "' is unknown; use 'avx2' or 'portable'");
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return *sampling_kernels_avx2();
-#endif
-  throw std::invalid_argument("isa='avx2': this processor has no AVX2 and FMA; use 'portable'");
+  return resolve_isa(isa) == Isa::Avx2 ? *sampling_kernels_avx2() : sampling_kernels_portable();
 }
 
 LogitRows rows_of(const Sampler& sampler, const LogitsArray& logits, size_t num_ids) {

@@ -1,6 +1,6 @@
 #include "sampling/draw.h"
 
-#include "base/exp.h"
+#include "base/log.h"
 #include "sampling/noise.h"
 
 namespace octavo {
@@ -9,11 +9,14 @@ namespace {
 // The best key z - log E so far, and what a rival needs: noise E <= weight * scale, weight = exp(z). The margin covers
 // all rounding, so that ruling out a token or a block never changes the winner.
 struct Winner {
+  const SamplingKernels& kernels;
   int token;
   double key;
   float scale;
 
-  Winner(int first_token, double noise) { take(first_token, -log_f64(noise)); }
+  Winner(const SamplingKernels& table, int first_token, double noise) : kernels(table) {
+    take(first_token, -log_f64(noise));
+  }
 
   void challenge(int rival, float z, double noise) {
     const double rival_key = static_cast<double>(z) - log_f64(noise);
@@ -24,7 +27,9 @@ struct Winner {
   void take(int new_token, double new_key) {
     token = new_token;
     key = new_key;
-    scale = exp_f32(static_cast<float>(-new_key)) * 1.001f;
+    const float log_scale = static_cast<float>(-new_key);
+    kernels.weigh_values(&log_scale, 1, {0.0f, 1.0f}, &scale);
+    scale *= 1.001f;
   }
 };
 
@@ -59,7 +64,7 @@ int draw(const SamplingKernels& kernels, const Row& row, const Cut& cut, NoiseKe
   kernels.weigh_values(row.maxima(), row.num_blocks(), cut.softmax, scratch.bounds.data());
   kernels.race(key, row.num_blocks(), scratch.least_words.data(), scratch.first_tokens.data());
   const int likeliest = row.argmax();
-  Contest contest{kernels, row, cut, key, {likeliest, token_exponential(key.seed, key.position, likeliest)}};
+  Contest contest{kernels, row, cut, key, {kernels, likeliest, token_exponential(key.seed, key.position, likeliest)}};
   for (int b = 0; b < row.num_blocks(); b++) {
     if (row.maxima()[b] < cut.border.logit) continue;
     const float most = scratch.bounds[b] * contest.winner.scale, least = static_cast<float>(scratch.least_words[b]) * 0x1p-38f;

@@ -13,7 +13,7 @@ constexpr double kMassMagic = 0x1p52;  // a sum in [2^52, 2^53) has its integer 
 constexpr uint64_t kMassMagicBits = 0x4330000000000000ull;
 
 [[maybe_unused]] inline uint64_t fixed_mass(float weight) {
-  const double shifted = __builtin_fma(static_cast<double>(weight), kMassUnits, kMassMagic);
+  const double shifted = static_cast<double>(weight) * kMassUnits + kMassMagic;  // the product is exact
   uint64_t bits;
   std::memcpy(&bits, &shifted, 8);
   return bits - kMassMagicBits;

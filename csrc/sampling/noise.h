@@ -18,7 +18,7 @@
 #pragma once
 #include <cstdint>
 
-#include "base/exp.h"
+#include "base/log.h"
 
 namespace octavo {
 namespace {  // internal linkage: files compiled for different instruction sets must not share instances

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "base/exp.h"
+#include "base/log.h"
 #include "sampling/fixed_mass.h"
 
 namespace octavo {

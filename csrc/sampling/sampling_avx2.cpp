@@ -5,6 +5,8 @@
 #ifdef __AVX2__
 #include <limits>
 
+#include "base/vec_avx2.h"
+#include "base/vec_math.h"
 #include "sampling/fixed_mass.h"
 #include "sampling/noise.h"
 
@@ -12,12 +14,6 @@ namespace octavo {
 namespace {
 
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
-
-inline float max_of(__m256 v) {
-  __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-  return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
-}
 
 inline uint64_t sum_of(__m256i v) {
   const __m128i s = _mm_add_epi64(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -35,9 +31,8 @@ inline __m256i mass_of(__m256 weights) {
   return _mm256_sub_epi64(_mm256_add_epi64(low, high), _mm256_set1_epi64x(static_cast<int64_t>(2 * kMassMagicBits)));
 }
 
-inline __m256 weight_of(__m256 logits, Softmax softmax) {
-  const __m256 below_max = _mm256_sub_ps(logits, _mm256_set1_ps(softmax.max));
-  return exp_f32x8(_mm256_mul_ps(below_max, _mm256_set1_ps(softmax.inv_temperature)));
+inline Avx2Vec weight_of(Avx2Vec logits, Softmax softmax) {
+  return exp((logits - Avx2Vec::broadcast(softmax.max)) * Avx2Vec::broadcast(softmax.inv_temperature));
 }
 
 // Calls visit(b) for the blocks with maxima[b] > above, ascending.
@@ -65,7 +60,7 @@ bool scan(const float* const* blocks, int num_blocks, float* maxima) {
       largest[0] = _mm256_max_ps(first, largest[0]);
       largest[1] = _mm256_max_ps(second, largest[1]);
     }
-    maxima[b] = max_of(_mm256_max_ps(largest[0], largest[1])) + 0.0f;  // -0 becomes +0
+    maxima[b] = Avx2Vec{_mm256_max_ps(largest[0], largest[1])}.largest() + 0.0f;  // -0 becomes +0
   }
   return _mm256_movemask_ps(nan) != 0;
 }
@@ -76,9 +71,9 @@ uint64_t weigh(const float* const* blocks, const float* maxima, int num_blocks, 
   for (int b = 0; b < num_blocks; b++) {
     if (!(maxima[b] >= floor) || maxima[b] == kNegInf) continue;
     for (int j = 0; j < kTokenBlock; j += 8) {
-      const __m256 weight = weight_of(_mm256_loadu_ps(blocks[b] + j), softmax);
-      mass = _mm256_add_epi64(mass, mass_of(weight));
-      if (weights) _mm256_storeu_ps(weights + kTokenBlock * b + j, weight);
+      const Avx2Vec weight = weight_of(Avx2Vec::load(blocks[b] + j), softmax);
+      mass = _mm256_add_epi64(mass, mass_of(weight.v));
+      if (weights) weight.store(weights + kTokenBlock * b + j);
     }
   }
   return sum_of(mass);
@@ -176,8 +171,8 @@ uint64_t draw(NoiseKey key, int block, uint32_t last, uint32_t* words) {
 
 void weigh_values(const float* x, int count, Softmax softmax, float* out) {
   int i = 0;
-  for (; i + 8 <= count; i += 8) _mm256_storeu_ps(out + i, weight_of(_mm256_loadu_ps(x + i), softmax));
-  for (; i < count; i++) out[i] = exp_f32((x[i] - softmax.max) * softmax.inv_temperature);
+  for (; i + 8 <= count; i += 8) weight_of(Avx2Vec::load(x + i), softmax).store(out + i);
+  if (i < count) weight_of(Avx2Vec::load_part(x + i, count - i), softmax).store_part(out + i, count - i);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // The passes in plain C++: the readable twin of sampling_avx2.cpp.
+#include <algorithm>
 #include <limits>
 
+#include "base/vec_math.h"
+#include "base/vec_portable.h"
 #include "sampling/fixed_mass.h"
 #include "sampling/kernels.h"
 #include "sampling/noise.h"
@@ -24,15 +27,19 @@ bool scan(const float* const* blocks, int num_blocks, float* maxima) {
   return nan;
 }
 
+PortableVec weight_of(PortableVec logits, Softmax softmax) {
+  return exp((logits - PortableVec::broadcast(softmax.max)) * PortableVec::broadcast(softmax.inv_temperature));
+}
+
 uint64_t weigh(const float* const* blocks, const float* maxima, int num_blocks, Softmax softmax, float floor,
                float* weights) {
   uint64_t mass = 0;
   for (int b = 0; b < num_blocks; b++) {
     if (!(maxima[b] >= floor) || maxima[b] == kNegInf) continue;
-    for (int j = 0; j < kTokenBlock; j++) {
-      const float weight = exp_f32(softmax.z(blocks[b][j]));
-      mass += fixed_mass(weight);
-      if (weights) weights[kTokenBlock * b + j] = weight;
+    for (int j = 0; j < kTokenBlock; j += 8) {
+      const PortableVec weight = weight_of(PortableVec::load(blocks[b] + j), softmax);
+      for (float lane : weight.lane) mass += fixed_mass(lane);
+      if (weights) weight.store(weights + kTokenBlock * b + j);
     }
   }
   return mass;
@@ -89,7 +96,10 @@ uint64_t draw(NoiseKey key, int block, uint32_t last, uint32_t* words) {
 }
 
 void weigh_values(const float* x, int count, Softmax softmax, float* out) {
-  for (int i = 0; i < count; i++) out[i] = exp_f32(softmax.z(x[i]));
+  for (int i = 0; i < count; i += 8) {
+    const int lanes = std::min(8, count - i);
+    weight_of(PortableVec::load_part(x + i, lanes), softmax).store_part(out + i, lanes);
+  }
 }
 
 }  // namespace

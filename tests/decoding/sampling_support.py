@@ -5,22 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from octavo._native import Sampler, ThreadPool
+from octavo._native import available_isas
 from octavo.decoding.sampler import NativeSampler
 
 Float32 = npt.NDArray[np.float32]
 MakeSampler = Callable[..., NativeSampler]
 
 
-def has_avx2() -> bool:
-    try:
-        Sampler(ThreadPool(1), 8, 8, "avx2")
-    except ValueError:
-        return False
-    return True
-
-
-ISAS = ["portable", *(["avx2"] if has_avx2() else [])]
+ISAS = available_isas()
 
 
 def random_logits(rng: np.random.Generator, rows: int, vocab: int, kind: str) -> Float32:
