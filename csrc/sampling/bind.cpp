@@ -41,7 +41,8 @@ LogitRows rows_of(const Sampler& sampler, const LogitsArray& logits, size_t num_
                                 std::to_string(sampler.vocab_size()));
   if (logits.shape(0) != num_ids)
     throw std::invalid_argument("logits have " + std::to_string(logits.shape(0)) + " rows for " + std::to_string(num_ids) + " ids");
-  if (logits.stride(1) != 1) throw std::invalid_argument("each row of logits must be contiguous");
+  const bool is_contiguous = logits.shape(0) == 0 || logits.shape(1) == 1 || logits.stride(1) == 1;
+  if (!is_contiguous) throw std::invalid_argument("each row of logits must be contiguous");
   return {logits.data(), logits.stride(0), static_cast<int>(logits.shape(0))};
 }
 

@@ -128,7 +128,7 @@ def keep(x: Float32, z: Float32, params: SamplingParams) -> tuple[_Bools, float]
     mass_gap = math.inf
     if params.top_p < 1.0:
         running = np.cumsum(np.exp(z[order].astype(np.float64)))
-        target = params.top_p * running[-1]
+        target = (params.top_p - 2.0**-40) * running[-1]
         order = order[: int(np.argmax(running >= target)) + 1]
         mass_gap = float(np.abs(running - target).min() / running[-1])
     kept = np.zeros(len(x), dtype=np.bool_)
