@@ -1,10 +1,10 @@
 """Fixtures of the sampler's tests."""
 
 import pytest
-from sampling_support import ISAS, MakeSampler
 
 from octavo._native import ThreadPool
 from octavo.decoding.sampler import NativeSampler
+from tests.decoding.sampling_support import ISAS, MakeSampler
 
 
 @pytest.fixture(params=ISAS)

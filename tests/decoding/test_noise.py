@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from sampling_support import ISAS, MakeSampler
 
 from octavo._native import exponential_noise, philox4x32
 from octavo.decoding import reference
 from octavo.decoding.seeds import derive_seed
 from octavo.request.params import MAX_SEED, SamplingParams
+from tests.decoding.sampling_support import ISAS, MakeSampler
 
 # From Random123's published known answers for philox4x32 with 10 rounds: counter, key, words.
 KNOWN_ANSWERS = [

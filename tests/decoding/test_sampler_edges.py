@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from sampling_support import KINDS, MakeSampler, random_logits
 
 from octavo.decoding.sampler import NativeSampler
 from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
+from tests.decoding.sampling_support import KINDS, MakeSampler, random_logits
 
 VOCAB = 130
 

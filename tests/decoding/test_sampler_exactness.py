@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from sampling_support import ISAS, KINDS, Float32, random_logits
 
 from octavo._native import ThreadPool
 from octavo.decoding.sampler import NativeSampler
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
+from tests.decoding.sampling_support import ISAS, KINDS, Float32, random_logits
 
 VOCAB, VALID = 1000, 989
 STEPS = 12

@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from sampling_support import KINDS, MakeSampler, random_logits
 
 from octavo.decoding.reference import logprob_row
 from octavo.decoding.sampler import NativeSampler
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
+from tests.decoding.sampling_support import KINDS, MakeSampler, random_logits
 
 VOCAB, VALID = 500, 490
 

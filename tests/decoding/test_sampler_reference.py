@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sampling_support import ISAS, KINDS, Float32, random_logits
 
 from octavo._native import ThreadPool
 from octavo.decoding.reference import ReferenceRequest
 from octavo.decoding.sampler import NativeSampler
 from octavo.request.params import SamplingParams
+from tests.decoding.sampling_support import ISAS, KINDS, Float32, random_logits
 
 VOCAB = 300
 EOS = (2, 7)
