@@ -8,72 +8,15 @@
 #pragma once
 #include <immintrin.h>
 
-#include "linear/tiles.h"
+#include "linear/operands_avx2.h"
 
 namespace octavo {
 namespace {
-
-#define OCTAVO_INLINE inline __attribute__((always_inline))
 
 // The compiler must not regroup 16-bit sums into trees: it would need more registers than there are.
 OCTAVO_INLINE __m256i keep_order(__m256i v) {
   asm("" : "+x"(v));
   return v;
-}
-
-OCTAVO_INLINE __m256i load_row(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-
-// ---- codes: the unsigned operands of step s, channels 0..7 and 8..15 (for Codes8: lower and upper plane)
-
-struct Operands {
-  __m256i lo, hi;
-};
-
-OCTAVO_INLINE Operands load_nibbles(const uint8_t* q) {
-  const __m256i mask = _mm256_set1_epi8(15), v = load_row(q);
-  return {_mm256_and_si256(v, mask), _mm256_and_si256(_mm256_srli_epi16(v, 4), mask)};
-}
-
-// Bits `at`.. of each byte moved to bit 4.., masked.
-OCTAVO_INLINE __m256i bits_to_4(const uint8_t* h, int at, int mask) {
-  const __m256i v = load_row(h);
-  const __m256i moved = at <= 4 ? _mm256_slli_epi16(v, 4 - at) : _mm256_srli_epi16(v, at - 4);
-  return _mm256_and_si256(moved, _mm256_set1_epi8(static_cast<char>(mask)));
-}
-
-OCTAVO_INLINE Operands load_codes(const Codes4& t, int s) { return load_nibbles(t.q[s]); }
-
-OCTAVO_INLINE Operands load_codes(const Codes5& t, int s) {
-  const Operands low = load_nibbles(t.q[s]);
-  return {_mm256_or_si256(low.lo, bits_to_4(t.h[0], s, 16)), _mm256_or_si256(low.hi, bits_to_4(t.h[1], s, 16))};
-}
-
-OCTAVO_INLINE Operands load_codes(const Codes6& t, int s) {
-  const Operands low = load_nibbles(t.q[s]);
-  const int half = s / 4, at = 2 * (s % 4);
-  return {_mm256_or_si256(low.lo, bits_to_4(t.h[0][half], at, 48)),
-          _mm256_or_si256(low.hi, bits_to_4(t.h[1][half], at, 48))};
-}
-
-// Codes taken apart: one byte each.
-template <class Codes>
-struct alignas(64) Rows {
-  uint8_t q[kSteps][2][kStepBytes];
-};
-
-template <class Codes>
-OCTAVO_INLINE Operands load_codes(const Rows<Codes>& t, int s) {
-  return {load_row(t.q[s][0]), load_row(t.q[s][1])};
-}
-
-template <class Codes>
-OCTAVO_INLINE void unpack_codes(const Codes& from, Rows<Codes>& to) {
-#pragma GCC unroll 8
-  for (int s = 0; s < kSteps; s++) {
-    const Operands codes = load_codes(from, s);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to.q[s][0]), codes.lo);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to.q[s][1]), codes.hi);
-  }
 }
 
 // ---- exact dots
@@ -146,138 +89,13 @@ OCTAVO_INLINE void dot32(const Codes& w, const ActGroup& a, Sums<R>& sums) {
   }
 }
 
-// ---- scales of 16 channels
-
-struct Vector16 {
-  __m256 v[2];
-};
-
-OCTAVO_INLINE Vector16 load_halves(const uint16_t* p) {
-  const auto* q = reinterpret_cast<const __m128i*>(p);
-  return {{_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))}};
-}
-
-OCTAVO_INLINE Vector16 times(Vector16 a, Vector16 b) {
-  return {{_mm256_mul_ps(a.v[0], b.v[0]), _mm256_mul_ps(a.v[1], b.v[1])}};
-}
-
-OCTAVO_INLINE Vector16 times(Vector16 a, float b) { return times(a, {{_mm256_set1_ps(b), _mm256_set1_ps(b)}}); }
-
-OCTAVO_INLINE Vector16 load_bytes(const uint8_t* p) {
-  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {{_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))}};
-}
-
-OCTAVO_INLINE Vector16 load_bytes(const int8_t* p) {
-  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {{_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))}};
-}
-
-OCTAVO_INLINE Vector16 load_floats(const float* p) { return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}}; }
-
-OCTAVO_INLINE void store_floats(float* p, Vector16 x) {
-  _mm256_storeu_ps(p, x.v[0]);
-  _mm256_storeu_ps(p + 8, x.v[1]);
-}
-
-// What the epilogue multiplies with: {d, m}, or {d of the first half, d of the second} for SuperHalves.
-struct GroupScales {
-  Vector16 first, second;
-};
-
-template <class Scales>
-struct ScaleLoader;
-
-template <int zero>
-struct ScaleLoader<Symmetric<zero>> {
-  static OCTAVO_INLINE GroupScales load(const typename Symmetric<zero>::Shared& shared, const NoScales&) {
-    const Vector16 d = load_halves(shared.d);
-    return {d, times(d, -static_cast<float>(zero))};
-  }
-};
-
-template <>
-struct ScaleLoader<Affine> {
-  static OCTAVO_INLINE GroupScales load(const Affine::Shared& shared, const NoScales&) {
-    return {load_halves(shared.d), load_halves(shared.m)};
-  }
-};
-
-template <>
-struct ScaleLoader<SuperAffine> {
-  static OCTAVO_INLINE GroupScales load(const SuperAffine::Shared& shared, const SuperAffine::PerGroup& group) {
-    return {times(load_halves(shared.d), load_bytes(group.sc)),
-            times(times(load_halves(shared.dmin), load_bytes(group.mn)), -1.0f)};
-  }
-};
-
-template <>
-struct ScaleLoader<SuperHalves> {
-  static OCTAVO_INLINE GroupScales load(const SuperHalves::Shared& shared, const SuperHalves::PerGroup& group) {
-    const Vector16 d = load_halves(shared.d);
-    return {times(d, load_bytes(group.sc[0])), times(d, load_bytes(group.sc[1]))};
-  }
-};
-
-// ---- unpacked blocks: one group, float scales
-
-template <class Codes>
-struct RowsOf {
-  using type = Rows<Codes>;
-};
-template <>
-struct RowsOf<Codes8> {
-  struct type {
-    Rows<Codes4> half[2];
-  };
-};
-
-template <class B>
-struct alignas(64) Unpacked {
-  using Scales = typename B::Scales;
-  using Codes = typename RowsOf<typename B::Codes>::type;
-  static constexpr int kGroups = 1;
-  struct Group : Codes {};
-  float first[kChannels], second[kChannels];
-  Group group[1];
-};
-
-OCTAVO_INLINE void unpack_codes(const Codes8& from, typename RowsOf<Codes8>::type& to) {
-  unpack_codes(from.half[0], to.half[0]);
-  unpack_codes(from.half[1], to.half[1]);
-}
-
-template <class B>
-void unpack_blocks(const B* from, int blocks, Unpacked<B>* to) {
-  for (int b = 0; b < blocks; b++) {
-    for (int g = 0; g < B::kGroups; g++, to++) {
-      const auto& group = from[b].group[g];
-      const GroupScales scales = ScaleLoader<typename B::Scales>::load(from[b], group);
-      store_floats(to->first, scales.first);
-      store_floats(to->second, scales.second);
-      unpack_codes(static_cast<const typename B::Codes&>(group), static_cast<typename Unpacked<B>::Codes&>(to->group[0]));
-    }
-  }
-}
-
-template <class B>
-OCTAVO_INLINE GroupScales scales_of(const Unpacked<B>& block, int) {
-  return {load_floats(block.first), load_floats(block.second)};
-}
-
-template <class S, class C>
-OCTAVO_INLINE GroupScales scales_of(const Block<S, C>& block, int g) {
-  return ScaleLoader<S>::load(block, block.group[g]);
-}
-
 // ---- the float sequence of each family (see linear.h), acc[R][kChannels]
 
 OCTAVO_INLINE __m256 scaled(__m256i dot, __m256 d, __m256 s, __m256 acc) {
   return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, s), acc);
 }
 
-template <class Scales>
-struct Family {  // with a minimum
+struct WithMinimum {
   template <int R, class B>
   static OCTAVO_INLINE void add_group(const B& block, int g, const ActGroup& a, float* acc) {
     Sums<R> sums;
@@ -293,8 +111,7 @@ struct Family {  // with a minimum
   }
 };
 
-template <>
-struct Family<SuperHalves> {
+struct ScalePerHalf {  // codes - 32
   template <int R>
   static OCTAVO_INLINE void add_half(Sums<R>& sums, Vector16 d, const ActGroup& a, const __m256i* offset, float* acc) {
 #pragma GCC unroll 4
@@ -322,8 +139,7 @@ struct Family<SuperHalves> {
   }
 };
 
-template <>
-struct Family<Symmetric<128>> {  // bytes, as two planes
+struct TwoPlanes {  // bytes - 128
   template <int R, class B>
   static OCTAVO_INLINE void add_group(const B& block, int g, const ActGroup& a, float* acc) {
     const __m256i sixteens = _mm256_set1_epi16(16), ones = _mm256_set1_epi16(1);
@@ -344,6 +160,19 @@ struct Family<Symmetric<128>> {  // bytes, as two planes
   }
 };
 
+template <class Scales>
+struct FamilyOf {
+  using type = WithMinimum;
+};
+template <>
+struct FamilyOf<SuperHalves> {
+  using type = ScalePerHalf;
+};
+template <>
+struct FamilyOf<Symmetric<128>> {
+  using type = TwoPlanes;
+};
+
 // ---- loops
 
 constexpr int kRowBlock = 128;           // rows whose activations stay in L2 while the columns pass
@@ -355,8 +184,8 @@ constexpr int kUnpackRows = exact_steps<Codes> == kSteps ? 12 : 8;
 template <>
 constexpr int kUnpackRows<Codes8> = 12;
 
-// Bytes between what is computed with and what is asked for, where a column is read once. Intel's server cores gain a
-// third (one row) to the double (four rows). Zen 3 streams best left alone; asking for the line being read costs nothing.
+// Bytes between what is computed with and what is asked for, where a column is read once. An Intel server core gained 30 %
+// with one row and 40 to 90 % with four (docs/kernels.md). Zen 3 streams best left alone: there it asks for what it reads.
 inline ptrdiff_t stream_distance() { return __builtin_cpu_is("amd") ? 0 : 2048; }
 
 // What to ask the memory for while computing: `bytes` per group, kept in the cache that `hint` says.
@@ -371,27 +200,27 @@ using Nothing = Ahead<0, _MM_HINT_T0>;
 template <class B>
 using SameColumn = Ahead<sizeof(B) / B::kGroups, _MM_HINT_T0>;
 template <class B>
-using NextColumn = Ahead<sizeof(B) / B::kGroups, _MM_HINT_T1>;
+using NextColumn = Ahead<(sizeof(B) / B::kGroups + 63) / 64 * 64, _MM_HINT_T1>;
 
 // Adds `blocks` blocks of a column to R rows, asking for what comes from `next` on.
-template <class Asked, int R, class B>
+template <class Asked, int R, class Family, class B>
 __attribute__((noinline)) void add_blocks(const B* w, const ActGroup* a, int blocks, float* acc, const uint8_t* next) {
   for (int b = 0; b < blocks; b++, w++) {
     for (int g = 0; g < B::kGroups; g++, a++, next += Asked::bytes) {
       Asked::ask(next);
-      Family<typename B::Scales>::template add_group<R>(*w, g, *a, acc);
+      Family::template add_group<R>(*w, g, *a, acc);
       if (R > 2) asm volatile("" ::: "memory");  // acc lives in memory: copies in registers would only be spilled
     }
   }
 }
 
-template <class Asked, class B>
+template <class Asked, class Family, class B>
 void add_panel(int rows, const B* w, const ActGroup* a, int blocks, float* acc, const uint8_t* next) {
   switch (rows) {
-    case 1: return add_blocks<Asked, 1>(w, a, blocks, acc, next);
-    case 2: return add_blocks<Asked, 2>(w, a, blocks, acc, next);
-    case 3: return add_blocks<Asked, 3>(w, a, blocks, acc, next);
-    default: return add_blocks<Asked, 4>(w, a, blocks, acc, next);
+    case 1: return add_blocks<Asked, 1, Family>(w, a, blocks, acc, next);
+    case 2: return add_blocks<Asked, 2, Family>(w, a, blocks, acc, next);
+    case 3: return add_blocks<Asked, 3, Family>(w, a, blocks, acc, next);
+    default: return add_blocks<Asked, 4, Family>(w, a, blocks, acc, next);
   }
 }
 
@@ -406,34 +235,39 @@ struct Panels {
   int rows_from(int row) const { return smaller(kPanelRows, rows - row); }
 };
 
-// Adds a stretch of a column, from its group g on, to all rows; the first panel asks for what comes from `next` on.
-template <class Asked, class B>
-void add_stretch(const B* w, int blocks, const Panels& x, int g, float* acc, const uint8_t* next) {
-  add_panel<Asked>(x.rows_from(0), w, x.at(0, g), blocks, acc, next);
-  for (int row = kPanelRows; row < x.rows; row += kPanelRows) {
-    add_panel<Nothing>(x.rows_from(row), w, x.at(row, g), blocks, acc + row * kChannels, nullptr);
+// Adds a stretch of a column, whose first group is g, to the rows from `row` on.
+template <class Family, class B>
+void add_rest(const B* w, int blocks, const Panels& x, int row, int g, float* acc) {
+  for (; row < x.rows; row += kPanelRows) {
+    add_panel<Nothing, Family>(x.rows_from(row), w, x.at(row, g), blocks, acc + row * kChannels, nullptr);
   }
 }
 
 template <class B>
 void sum_streaming(const B* column, int blocks, const Panels& x, float* acc) {
+  using Family = typename FamilyOf<typename B::Scales>::type;
   constexpr int stretch = kStretchBytes / sizeof(B);
   const ptrdiff_t distance = stream_distance();
   for (int b = 0; b < blocks; b += stretch) {
+    const int count = smaller(stretch, blocks - b), g = b * B::kGroups;
     const auto* next = reinterpret_cast<const uint8_t*>(column + b) + distance;
-    add_stretch<SameColumn<B>>(column + b, smaller(stretch, blocks - b), x, b * B::kGroups, acc, next);
+    add_panel<SameColumn<B>, Family>(x.rows_from(0), column + b, x.at(0, g), count, acc, next);
+    add_rest<Family>(column + b, count, x, kPanelRows, g, acc);
   }
 }
 
 template <class B>
 void sum_unpacked(const B* column, int blocks, const Panels& x, float* acc) {
-  constexpr int stretch = kStretchBytes / (sizeof(Unpacked<B>) * B::kGroups);
-  Unpacked<B> unpacked[stretch * B::kGroups];
+  using Family = typename FamilyOf<typename B::Scales>::type;
+  using U = Unpacked<Family, typename B::Codes>;
+  constexpr int stretch = kStretchBytes / (sizeof(U) * B::kGroups);
+  U unpacked[stretch * B::kGroups];
   for (int b = 0; b < blocks; b += stretch) {
-    const int count = smaller(stretch, blocks - b);
+    const int count = smaller(stretch, blocks - b), g = b * B::kGroups;
     unpack_blocks(column + b, count, unpacked);
     const auto* next = reinterpret_cast<const uint8_t*>(column + blocks + b);
-    add_stretch<NextColumn<B>>(unpacked, count * B::kGroups, x, b * B::kGroups, acc, next);
+    add_blocks<NextColumn<B>, kPanelRows, Family>(unpacked, x.at(0, g), count * B::kGroups, acc, next);
+    add_rest<Family>(unpacked, count * B::kGroups, x, kPanelRows, g, acc);
   }
 }
 
