@@ -2,9 +2,18 @@
 
 import numpy as np
 import pytest
-from linear_cases import ALL_TYPES, FLOAT_TYPES, ISAS, SUPER_TYPES, random_rows, random_weight, run, same_bits
 
 from octavo._native import linear
+from tests.native.linear_cases import (
+    ALL_TYPES,
+    FLOAT_TYPES,
+    ISAS,
+    SUPER_TYPES,
+    random_rows,
+    random_weight,
+    run,
+    same_bits,
+)
 
 ROWS = 300  # more than two blocks of rows
 COMPANY = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 25, 33, 129, 300)

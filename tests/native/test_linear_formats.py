@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from linear_cases import (
+
+from octavo._native import linear
+from octavo.execution.quant.layout import blocks_of
+from octavo.execution.quant.packing import unpack_scales_and_mins
+from octavo.execution.quant.types import TensorType
+from tests.native.linear_cases import (
     ALL_TYPES,
     FLOAT_TYPES,
     GROUP,
@@ -19,11 +24,6 @@ from linear_cases import (
     run,
     same_bits,
 )
-
-from octavo._native import linear
-from octavo.execution.quant.layout import blocks_of
-from octavo.execution.quant.packing import unpack_scales_and_mins
-from octavo.execution.quant.types import TensorType
 
 
 def by_name(tensor_type):

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from linear_cases import GROUP, ISAS, random_rows
 
 from octavo._native import linear
+from tests.native.linear_cases import GROUP, ISAS, random_rows
 
 
 def documented(x):
