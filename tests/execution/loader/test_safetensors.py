@@ -177,6 +177,14 @@ def test_config_faults(tmp_path: Path, config: str | None, message: str) -> None
     assert caught.value.path == str(tmp_path / "config.json")
 
 
+def test_config_that_is_far_too_large(tmp_path: Path) -> None:
+    path = write(tmp_path, SOUND)
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate((64 << 20) + 1)  # sparse: no bytes are written
+    with pytest.raises(ModelFileError, match="67108865 bytes long, more than the 67108864 allowed"):
+        open_checkpoint([path])
+
+
 def shard(folder: Path, name: str, tensor: str) -> Path:
     return write(folder, file_bytes({tensor: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, bytes(4)), name)
 
