@@ -54,6 +54,9 @@ class CacheConfig:
     """Reuse the KV blocks of equal prompt prefixes."""
 
     def __post_init__(self) -> None:
+        known = [dtype.value for dtype in KVDtype]
+        _require(self.kv_cache_dtype in known, "kv_cache_dtype", self.kv_cache_dtype, f"must be one of {known}")
+        object.__setattr__(self, "kv_cache_dtype", KVDtype(self.kv_cache_dtype))  # a plain string is fine
         power = self.block_size >= 1 and self.block_size & (self.block_size - 1) == 0
         _require(power, "block_size", self.block_size, "must be a power of two, such as 16")
         enough = self.num_kv_blocks is None or self.num_kv_blocks >= 2
@@ -147,7 +150,7 @@ class EngineConfig:
             ConfigError: on a name no part knows, listing those that exist.
         """
         parts = {part.name: part.default_factory for part in fields(cls)}
-        known = {f.name: part for part, kind in parts.items() for f in fields(kind)}  # type: ignore[arg-type]
+        known = {f.name: part for part, kind in parts.items() for f in fields(kind)}
         chosen: dict[str, dict[str, object]] = {part: {} for part in parts}
         for name, value in values.items():
             _require(name in known, name, value, f"unknown setting; known are {', '.join(sorted(known))}")

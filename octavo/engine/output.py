@@ -38,6 +38,8 @@ class ChoiceDelta:
     token_ids: tuple[int, ...]
     logprobs: tuple[LogprobRow, ...] | None = None
     """One row per token id where asked for."""
+    text_offsets: tuple[int, ...] = ()
+    """Per token id, where its text begins in the whole text of the choice, in characters."""
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     """The stop string or stop token id that ended the choice, if one did."""

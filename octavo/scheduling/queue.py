@@ -29,6 +29,11 @@ class WaitingQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def full(self) -> bool:
+        """Whether the queue is at its bound for arrivals."""
+        return len(self._waiting) >= self._max_length
+
     def __iter__(self) -> Iterator[SchedulerRequest]:
         """In the order of admission; O(n log n)."""
         return iter(sorted(self._waiting, key=self._sort_key))
@@ -39,7 +44,7 @@ class WaitingQueue:
         Raises:
             QueueFullError: the queue is at its bound.
         """
-        if len(self._waiting) >= self._max_length:
+        if self.full:
             raise QueueFullError(
                 f"{len(self._waiting)} requests are waiting, and max_num_queued_reqs is {self._max_length}; "
                 "try again later",

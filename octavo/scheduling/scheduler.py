@@ -61,6 +61,11 @@ class Scheduler:
         """Whether any request is unfinished. `schedule` returns a plan if and only if this is true."""
         return bool(self._requests)
 
+    @property
+    def queue_full(self) -> bool:
+        """Whether `add` would raise QueueFullError."""
+        return self._waiting.full
+
     def add(self, request: GenerateRequest, now_s: float) -> None:
         """Takes a request into the waiting queue.
 

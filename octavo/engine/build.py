@@ -1,0 +1,129 @@
+"""Composes an engine core from a model's files: program, KV memory, executor, sampler, scheduler."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from octavo import _native
+from octavo.config import EngineConfig
+from octavo.decoding.sampler import NativeSampler
+from octavo.engine.core import EngineCore
+from octavo.engine.memory import MemoryPlan, plan_memory
+from octavo.engine.output import EngineInfo
+from octavo.execution.loader import Checkpoint, open_checkpoint
+from octavo.execution.native.executor import NativeExecutor
+from octavo.execution.protocols import ProgramExecutor
+from octavo.execution.reference.executor import ReferenceExecutor
+from octavo.execution.runner import Runner
+from octavo.execution.weights import LoadedWeight, load_model, weight_bytes
+from octavo.hub import ModelFiles
+from octavo.kv.manager import KVManager
+from octavo.kv.spec import bytes_per_token
+from octavo.model.program import Program
+from octavo.platform.cpu import describe_machine
+from octavo.scheduling.scheduler import Scheduler
+from octavo.text.tokenizer import from_hf
+
+
+def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], float]) -> tuple[EngineCore, EngineInfo]:
+    """Loads a model and sets an engine core up around it.
+
+    Raises:
+        ModelFileError, UnsupportedModelError: the files are not what Octavo can run.
+        ConfigError, OutOfMemoryError: a setting cannot work with this model or machine.
+    """
+    checkpoint = open_checkpoint(files.files)
+    program, weights = load_model(checkpoint)
+    machine = describe_machine()
+    num_weight_bytes = sum(weight_bytes(weights).values())
+    memory = plan_memory(config, program, machine.available_memory_bytes - num_weight_bytes)
+    threads = config.execution.threads or machine.usable_cores
+    loaded = _Loaded(config, program, weights, memory, threads, _native.resolve_isa(config.execution.isa))
+    executor, pool = _EXECUTORS[config.execution.executor](loaded)
+    valid_vocab_size = min(program.vocab_size, _tokenizer_size(config, files, checkpoint, program))
+    sampler = NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa)
+    runner = Runner(
+        executor,
+        sampler,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_model_len=memory.max_model_len,
+        clock=clock,
+    )
+    manager = KVManager(
+        memory.layout,
+        enable_prefix_caching=config.cache.enable_prefix_caching,
+        fingerprint=_fingerprint(files, memory),
+    )
+    scheduler = Scheduler(config.scheduler, manager, memory.max_model_len)
+    info = EngineInfo(
+        model=files.name,
+        served_model_names=config.model.served_model_name or (files.name,),
+        architecture=program.name,
+        max_model_len=memory.max_model_len,
+        vocab_size=valid_vocab_size,
+        eos_token_ids=(),
+        block_size=memory.layout.block_size,
+        num_blocks=memory.layout.num_blocks,
+        kv_bytes_per_token=bytes_per_token(memory.layout.groups, memory.layout.dtype),
+        weight_bytes=num_weight_bytes,
+        max_logprobs=config.model.max_logprobs,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+        threads=threads,
+        isa=loaded.isa,
+    )
+    return EngineCore(scheduler, runner, clock), info
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """What an executor is built from."""
+
+    config: EngineConfig
+    program: Program
+    weights: Mapping[str, LoadedWeight]
+    memory: MemoryPlan
+    threads: int
+    isa: str
+
+
+def _build_native(loaded: _Loaded) -> tuple[ProgramExecutor, _native.ThreadPool]:
+    scheduler = loaded.config.scheduler
+    executor = NativeExecutor(
+        loaded.program,
+        loaded.weights,
+        loaded.memory.layout,
+        threads=loaded.threads,
+        isa=loaded.isa,
+        max_tokens=scheduler.max_num_batched_tokens,
+        max_rows=scheduler.max_num_seqs,
+        max_seqs=scheduler.max_num_seqs,
+        max_positions=loaded.memory.max_model_len,
+    )
+    return executor, executor.pool
+
+
+def _build_reference(loaded: _Loaded) -> tuple[ProgramExecutor, _native.ThreadPool]:
+    max_rows = loaded.config.scheduler.max_num_seqs
+    executor = ReferenceExecutor(loaded.program, loaded.weights, loaded.memory.layout, max_rows=max_rows)
+    return executor, _native.ThreadPool(loaded.threads)
+
+
+_EXECUTORS = {"native": _build_native, "reference": _build_reference}
+
+
+def _tokenizer_size(config: EngineConfig, files: ModelFiles, checkpoint: Checkpoint, program: Program) -> int:
+    """Ids that the tokenizer knows: a model's head may be padded beyond them, and padding must never be sampled."""
+    if config.model.skip_tokenizer_init:
+        return program.vocab_size
+    if files.kind == "gguf":
+        return len(checkpoint.metadata.get("tokenizer.ggml.tokens", range(program.vocab_size)))
+    return from_hf(files.folder).vocab_size
+
+
+def _fingerprint(files: ModelFiles, memory: MemoryPlan) -> str:
+    """Names what cached KV depends on, so that no other model's blocks can ever match.
+
+    A file without a known hash goes by path, size and time of change: enough while blocks stay in one process.
+    """
+    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.files]
+    return repr((files.sha256 or stats, memory.layout.dtype, memory.layout.block_size))

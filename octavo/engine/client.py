@@ -1,0 +1,248 @@
+"""The client's side of a core process: starts it, speaks to it, notices when it dies."""
+
+import asyncio
+import contextlib
+import itertools
+import shutil
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from octavo.config import EngineConfig
+from octavo.engine import wire
+from octavo.engine.output import EngineInfo
+from octavo.engine.wire import Kind, StartOrder
+from octavo.errors import (
+    ConfigError,
+    EngineDeadError,
+    ModelFileError,
+    OctavoError,
+    OutOfMemoryError,
+    UnsupportedModelError,
+)
+from octavo.hub import ModelFiles
+from octavo.request.control import ControlReply, ControlRequest, EngineLoad
+from octavo.request.outputs import FinishReason, RequestOutput
+from octavo.request.request import GenerateRequest
+
+SHUTDOWN_PATIENCE_S = 5.0
+"""How long an orderly exit may take before the process is killed."""
+
+
+class CoreClient:
+    """One core process. Outputs go to the queue that the request was registered with.
+
+    A queue gets `RequestOutput`s, and an `EngineDeadError` as its last item if the core dies.
+    """
+
+    info: EngineInfo
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="octavo-"))  # mode 0700: sockets are for this user only
+        self._context = zmq.asyncio.Context()
+        input_address, output_address = wire.addresses(self._folder)
+        self._to_core = self._bind(zmq.PUSH, input_address)
+        self._from_core = self._bind(zmq.PULL, output_address)
+        self._queues: dict[str, asyncio.Queue[RequestOutput | EngineDeadError]] = {}
+        self._calls: dict[int, asyncio.Future[ControlReply]] = {}
+        self._call_ids = itertools.count()
+        self._process: Process | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._closing = False
+
+    def _bind(self, kind: int, address: str) -> zmq.asyncio.Socket:
+        socket = self._context.socket(kind)
+        socket.set_hwm(wire.HIGH_WATER_MARK)
+        socket.bind(address)
+        return socket
+
+    async def start(self, config: EngineConfig, model: ModelFiles) -> EngineInfo:
+        """Starts the process and waits until it is ready.
+
+        Raises:
+            OctavoError: whatever kept the core from starting, as raised there.
+        """
+        input_address, output_address = wire.addresses(self._folder)
+        order = StartOrder(
+            config=config,
+            model=model,
+            input_address=input_address,
+            output_address=output_address,
+        )
+        self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", "octavo.engine.process", stdin=PIPE)
+        pipe = self._process.stdin
+        if pipe is None:
+            raise EngineDeadError("the core process has no standard input")
+        pipe.write(wire.encode_order(order))
+        await pipe.drain()
+        self._tasks.append(asyncio.create_task(self._watch_process(self._process)))
+        self.info = await self._wait_ready()
+        self._tasks.append(asyncio.create_task(self._dispatch()))
+        return self.info
+
+    async def _wait_ready(self) -> EngineInfo:
+        receive = asyncio.ensure_future(self._from_core.recv_multipart())
+        waiting: list[asyncio.Future[Any]] = [receive, self._death]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not receive.done():
+            receive.cancel()
+            raise EngineDeadError(f"the engine core ended while starting: {self._death.result()}")
+        kind, payload = receive.result()
+        if kind == Kind.READY.frame:
+            return wire.decode_info(payload)
+        failure = wire.decode_failure(payload)
+        raise _start_error(failure)
+
+    async def _watch_process(self, process: Process) -> None:
+        code = await process.wait()
+        if not self._closing:
+            self._die(f"the engine core process ended with exit code {code}")
+
+    def _die(self, reason: str) -> None:
+        """Tells everybody, once."""
+        if self._death.done():
+            return
+        self._death.set_result(reason)
+        for queue in self._queues.values():
+            queue.put_nowait(EngineDeadError(reason))
+        for call in self._calls.values():
+            if not call.done():
+                call.set_exception(EngineDeadError(reason))
+
+    def _epitaph(self) -> str:
+        return self._death.result() if self._death.done() else "the engine is shutting down"
+
+    async def _dispatch(self) -> None:
+        while True:
+            kind, payload = await self._from_core.recv_multipart()
+            if kind == Kind.OUTPUTS.frame:
+                for output in wire.decode_outputs(payload):
+                    queue = self._queues.get(output.request_id)
+                    if queue is not None:
+                        queue.put_nowait(output)
+            elif kind == Kind.REPLY.frame:
+                reply = wire.decode_reply(payload)
+                call = self._calls.pop(reply.call_id, None)
+                if call is not None and not call.done():
+                    call.set_result(reply)
+            elif kind == Kind.DEAD.frame:
+                self._die(f"the engine core failed: {wire.decode_failure(payload).message}")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the core can still answer."""
+        return not self._death.done() and not self._closing
+
+    @property
+    def core_pid(self) -> int:
+        """Process id of the core; the client must have been started."""
+        if self._process is None:
+            raise EngineDeadError("the core was not started")
+        return self._process.pid
+
+    async def wait_dead(self) -> str:
+        """Waits until the core is dead or shut down; returns why."""
+        return await asyncio.shield(self._death)
+
+    def register(self, request_ids: list[str]) -> asyncio.Queue[RequestOutput | EngineDeadError]:
+        """Opens one queue for the outputs of these core requests."""
+        if not self.alive:
+            raise EngineDeadError(self._epitaph())
+        queue: asyncio.Queue[RequestOutput | EngineDeadError] = asyncio.Queue()
+        self._queues.update(dict.fromkeys(request_ids, queue))
+        return queue
+
+    def forget(self, request_ids: list[str]) -> None:
+        """Drops outputs of these requests from now on."""
+        for request_id in request_ids:
+            self._queues.pop(request_id, None)
+
+    async def submit(self, request: GenerateRequest) -> None:
+        """Sends a request to the core."""
+        await self._to_core.send_multipart([Kind.REQUEST.frame, wire.encoder.encode(request)])
+
+    async def abort(self, request_ids: list[str]) -> None:
+        """Ends core requests; returns when the core has done so."""
+        if request_ids and self.alive:
+            await self._call("abort", request_ids)
+
+    async def cancel(self, request_ids: list[str]) -> None:
+        """Like `abort`, and their queues get a last output with finish reason `abort`."""
+        await self.abort(request_ids)
+        for request_id in request_ids:
+            if request_id in self._queues:
+                ended = RequestOutput(request_id=request_id, finish_reason=FinishReason.ABORT)
+                self._queues[request_id].put_nowait(ended)
+
+    async def load(self) -> EngineLoad:
+        """How busy the core is.
+
+        Raises:
+            EngineDeadError: the core is gone.
+        """
+        return msgspec.convert((await self._call("load")).result, EngineLoad)
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forgets cached prefixes; False while requests hold blocks."""
+        return bool((await self._call("reset_prefix_cache")).result)
+
+    async def _call(self, command: str, request_ids: list[str] | None = None) -> ControlReply:
+        if not self.alive:
+            raise EngineDeadError(self._epitaph())
+        request = ControlRequest(call_id=next(self._call_ids), command=command, request_ids=request_ids or [])
+        call = asyncio.get_running_loop().create_future()
+        self._calls[request.call_id] = call
+        await self._to_core.send_multipart([Kind.CONTROL.frame, wire.encoder.encode(request)])
+        reply: ControlReply = await call
+        if reply.error is not None:
+            raise OctavoError(reply.error)
+        return reply
+
+    async def close(self) -> None:
+        """Ends the core in order (killing it if it does not obey), frees sockets and folder; idempotent."""
+        if self._closing:
+            return
+        if self.alive and self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(EngineDeadError, TimeoutError):
+                await asyncio.wait_for(self._call("shutdown"), SHUTDOWN_PATIENCE_S)
+        self._closing = True
+        await self._end_process()
+        self._die("the engine was shut down")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._to_core.close(linger=0)
+        self._from_core.close(linger=0)
+        self._context.term()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _end_process(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        try:
+            await asyncio.wait_for(process.wait(), SHUTDOWN_PATIENCE_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+_START_ERRORS: dict[str, type[OctavoError]] = {
+    kind.__name__: kind for kind in (ConfigError, ModelFileError, UnsupportedModelError, OutOfMemoryError)
+}
+
+
+def _start_error(failure: wire.Failure) -> OctavoError:
+    """The core's error as the same class, so that a caller's handling does not depend on the process border. Only the
+    message crosses it, hence no call of the class, whose arguments are other than a message."""
+    kind = _START_ERRORS.get(failure.error, EngineDeadError)
+    return kind.__new__(kind, failure.message)

@@ -1,0 +1,93 @@
+"""The engine core: one scheduler, one executor, one loop. The same object runs in-process and in the server's core
+process; it holds no socket and no thread, and its clock is an argument."""
+
+from collections.abc import Callable, Iterable
+
+from octavo.errors import InvalidRequestError, QueueFullError
+from octavo.execution.protocols import StepExecutor
+from octavo.request.control import EngineLoad
+from octavo.request.outputs import FinishReason, RequestOutput
+from octavo.request.request import GenerateRequest
+from octavo.scheduling.scheduler import Scheduler
+
+
+class EngineCore:
+    """Steps requests through scheduler and executor: `schedule -> execute -> update`."""
+
+    def __init__(self, scheduler: Scheduler, executor: StepExecutor, clock: Callable[[], float]) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._clock = clock
+        self._step_seconds = dict.fromkeys(("schedule_s", "prepare_s", "execute_s", "sample_s", "update_s"), 0.0)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a call of `step` could do something."""
+        return self._scheduler.has_work
+
+    @property
+    def queue_full(self) -> bool:
+        """Whether the bounded waiting queue would refuse a request now."""
+        return self._scheduler.queue_full
+
+    def add(self, request: GenerateRequest) -> RequestOutput | None:
+        """Queues a request. What can never run is answered at once with the returned output."""
+        try:
+            self._scheduler.add(request, self._clock())
+        except InvalidRequestError as error:
+            return RequestOutput(
+                request_id=request.request_id,
+                finish_reason=FinishReason.ERROR,
+                error=error.problem,
+                error_status=400,
+                error_field=error.field,
+                error_value=str(error.value),
+            )
+        except QueueFullError as error:
+            return RequestOutput(
+                request_id=request.request_id, finish_reason=FinishReason.ERROR, error=str(error), error_status=429
+            )
+        return None
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Ends requests in any state without further output; unknown and finished ids are ignored."""
+        for request_id in request_ids:
+            self._scheduler.abort(request_id)
+
+    def step(self) -> list[RequestOutput]:
+        """Runs one step. Any exception out of here means that the executor is lost, and with it the engine."""
+        started = self._clock()
+        plan = self._scheduler.schedule(started)
+        scheduled = self._clock()
+        if plan is None:
+            return []
+        result = self._executor.execute(plan)
+        executed = self._clock()
+        outputs = self._scheduler.update(plan, result, executed)
+        spent = self._step_seconds
+        spent["schedule_s"] += scheduled - started
+        spent["prepare_s"] += result.timings.prepare_s
+        spent["execute_s"] += result.timings.execute_s
+        spent["sample_s"] += result.timings.sample_s
+        spent["update_s"] += self._clock() - executed
+        return outputs
+
+    def load(self) -> EngineLoad:
+        """How busy the core is, with the totals of its counters; step times in seconds beside them."""
+        load = self._scheduler.load()
+        return EngineLoad(
+            num_waiting=load.num_waiting,
+            num_running=load.num_running,
+            num_free_blocks=load.num_free_blocks,
+            num_blocks=load.num_blocks,
+            num_cached_blocks=load.num_cached_blocks,
+            counters={**load.counters, **self._step_seconds},
+        )
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets all cached prefixes; False (and nothing done) while requests hold blocks."""
+        return self._scheduler.reset_prefix_cache()
+
+    def close(self) -> None:
+        """Releases the executor; idempotent."""
+        self._executor.close()

@@ -1,0 +1,75 @@
+"""How many KV blocks there are and how long a request may be: the arithmetic at start, in the open."""
+
+from dataclasses import dataclass
+
+from octavo.config import EngineConfig
+from octavo.errors import ConfigError, OutOfMemoryError
+from octavo.kv.spec import AttentionSpec, KVLayout, lay_out
+from octavo.model.program import Program
+
+FREE_MEMORY_SHARE = 0.5
+"""Share of the free memory that KV blocks may take unless told otherwise: the rest is for page cache and neighbours."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The KV layout and the longest request it serves."""
+
+    layout: KVLayout
+    max_model_len: int
+
+
+def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> MemoryPlan:
+    """Sizes the block pool from flags, or from free memory.
+
+    Without flags the pool holds `max_num_seqs` requests of full length, or as much as half of the free memory allows.
+
+    Args:
+        free_bytes: memory that is free after weights are loaded.
+
+    Raises:
+        OutOfMemoryError: the pool cannot hold one request of the asked length; the message holds the arithmetic.
+    """
+    one_block = _layout(config, program, num_blocks=2)
+    wanted_len = min(config.model.max_model_len or program.max_positions, program.max_positions)
+    if config.model.max_model_len is not None and config.model.max_model_len > program.max_positions:
+        raise ConfigError(
+            "max_model_len",
+            config.model.max_model_len,
+            f"the model was made for {program.max_positions} positions; ask for at most that",
+        )
+    num_blocks = _num_blocks(config, one_block, wanted_len, free_bytes)
+    layout = _layout(config, program, num_blocks)
+    fitting_len = (num_blocks - 1) // len(layout.groups) * layout.block_size
+    if config.model.max_model_len is not None and fitting_len < wanted_len:
+        raise OutOfMemoryError(_too_small(layout, wanted_len, fitting_len))
+    if fitting_len < 2:
+        raise OutOfMemoryError(_too_small(layout, 2, fitting_len))
+    return MemoryPlan(layout, min(wanted_len, fitting_len))
+
+
+def _layout(config: EngineConfig, program: Program, num_blocks: int) -> KVLayout:
+    specs = tuple(
+        AttentionSpec(num_kv_heads=layer.kv_heads, head_dim=layer.head_dim, window=layer.window)
+        for layer in program.cache_layers
+    )
+    cache = config.cache
+    return lay_out(specs, num_blocks=num_blocks, block_size=cache.block_size, dtype=cache.kv_cache_dtype)
+
+
+def _num_blocks(config: EngineConfig, layout: KVLayout, max_model_len: int, free_bytes: int) -> int:
+    if config.cache.num_kv_blocks is not None:
+        return config.cache.num_kv_blocks
+    if config.cache.kv_cache_memory_bytes is not None:
+        return 1 + config.cache.kv_cache_memory_bytes // layout.bytes_per_block
+    enough = config.scheduler.max_num_seqs * layout.blocks_per_request(max_model_len)
+    return 1 + min(enough, int(free_bytes * FREE_MEMORY_SHARE) // layout.bytes_per_block)
+
+
+def _too_small(layout: KVLayout, wanted_len: int, fitting_len: int) -> str:
+    needed = layout.blocks_per_request(wanted_len)
+    return (
+        f"KV memory of {layout.num_blocks - 1} blocks x {layout.bytes_per_block} bytes holds {fitting_len} tokens, but "
+        f"one request of {wanted_len} tokens takes {needed} blocks = {needed * layout.bytes_per_block} bytes: raise "
+        "--kv-cache-memory-bytes (or --num-kv-blocks), or lower --max-model-len"
+    )

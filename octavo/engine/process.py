@@ -1,0 +1,138 @@
+"""The core process: one engine core behind two ZeroMQ sockets. Started as `python -m octavo.engine.process`.
+
+The order comes on standard input. That pipe stays open for the life of the client: when it closes, the client is
+gone and so is every reason to go on.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+
+import msgspec
+import zmq
+
+from octavo.engine import wire
+from octavo.engine.build import build_core
+from octavo.engine.core import EngineCore
+from octavo.engine.wire import Kind, StartOrder
+from octavo.errors import OctavoError
+from octavo.request.control import ControlReply, ControlRequest
+
+
+def main() -> int:
+    """Runs a core until it is told to shut down (exit 0), cannot start or breaks (exit 1)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the client decides
+    order = wire.decode_order(sys.stdin.buffer.readline())
+    threading.Thread(target=_exit_with_client, args=(sys.stdin.fileno(),), name="client-watch", daemon=True).start()
+    context = zmq.Context()
+    outgoing = _connect(context, zmq.PUSH, order.output_address)
+    incoming = _connect(context, zmq.PULL, order.input_address)
+    try:
+        return _serve(order, incoming, outgoing)
+    finally:
+        outgoing.close(linger=2000)
+        incoming.close(linger=0)
+        context.term()
+
+
+def _connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> zmq.Socket[bytes]:
+    socket = context.socket(kind)
+    socket.set_hwm(wire.HIGH_WATER_MARK)
+    socket.connect(address)
+    return socket
+
+
+def _exit_with_client(pipe: int) -> None:
+    """Nobody is left to answer once the pipe closes, so the process ends at once, mid-step included."""
+    while os.read(pipe, 1):
+        pass
+    os._exit(1)
+
+
+def _serve(order: StartOrder, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes]) -> int:
+    try:
+        core, info = build_core(order.config, order.model, time.monotonic)
+    except OctavoError as error:
+        _send(outgoing, Kind.FAILED, wire.Failure(error=type(error).__name__, message=str(error)))
+        return 1
+    _send(outgoing, Kind.READY, info)
+    try:
+        CoreLoop(core, incoming, outgoing).run()
+    except Exception as error:
+        traceback.print_exc()
+        _send(outgoing, Kind.DEAD, wire.Failure(error=type(error).__name__, message=str(error)))
+        return 1
+    finally:
+        core.close()
+    return 0
+
+
+def _send(outgoing: zmq.Socket[bytes], kind: Kind, payload: object) -> None:
+    outgoing.send_multipart([kind.frame, wire.encoder.encode(payload)])
+
+
+class CoreLoop:
+    """Takes messages, steps, sends outputs; waits for messages only when there is nothing to step."""
+
+    def __init__(self, core: EngineCore, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes]) -> None:
+        self._core = core
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._stopping = False
+        self._handlers = {Kind.REQUEST.frame: self._take_request, Kind.CONTROL.frame: self._take_control}
+        self._commands = {
+            "abort": self._abort,
+            "load": self._load,
+            "reset_prefix_cache": self._reset_prefix_cache,
+            "shutdown": self._shutdown,
+        }
+
+    def run(self) -> None:
+        """Runs until a shutdown command; a drain is the client's business: it waits, then says shutdown."""
+        while not self._stopping:
+            self._take_messages()
+            if self._core.has_work and not self._stopping:
+                outputs = self._core.step()
+                if outputs:
+                    _send(self._outgoing, Kind.OUTPUTS, outputs)
+
+    def _take_messages(self) -> None:
+        """Takes all messages that are there; blocks for the first one while the core has nothing to do."""
+        block = not self._core.has_work
+        while block or self._incoming.poll(0):
+            kind, payload = self._incoming.recv_multipart()
+            self._handlers[kind](payload)
+            block = False
+
+    def _take_request(self, payload: bytes) -> None:
+        refusal = self._core.add(wire.decode_request(payload))
+        if refusal is not None:
+            _send(self._outgoing, Kind.OUTPUTS, [refusal])
+
+    def _take_control(self, payload: bytes) -> None:
+        request = wire.decode_control(payload)
+        command = self._commands.get(request.command)
+        if command is None:
+            reply = ControlReply(call_id=request.call_id, error=f"unknown command {request.command!r}")
+        else:
+            reply = ControlReply(call_id=request.call_id, result=command(request))
+        _send(self._outgoing, Kind.REPLY, reply)
+
+    def _abort(self, request: ControlRequest) -> None:
+        self._core.abort(request.request_ids)
+
+    def _load(self, _: ControlRequest) -> object:
+        return msgspec.to_builtins(self._core.load())
+
+    def _reset_prefix_cache(self, _: ControlRequest) -> bool:
+        return self._core.reset_prefix_cache()
+
+    def _shutdown(self, _: ControlRequest) -> None:
+        self._stopping = True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""How client and core process speak: message kinds, codecs and the socket addresses in a private folder.
+
+Every message is two frames, `[kind, payload]`, the payload in msgpack of the struct named below:
+
+    client -> core   request GenerateRequest | control ControlRequest
+    core -> client   ready EngineInfo | failed Failure | outputs list[RequestOutput] | reply ControlReply
+                     | dead Failure
+"""
+
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from octavo.config import EngineConfig
+from octavo.engine.output import EngineInfo
+from octavo.hub import ModelFiles
+from octavo.request.control import ControlReply, ControlRequest
+from octavo.request.outputs import RequestOutput
+from octavo.request.request import GenerateRequest
+
+
+class Kind(StrEnum):
+    """First frame of a message."""
+
+    REQUEST = "request"
+    CONTROL = "control"
+    READY = "ready"
+    FAILED = "failed"
+    OUTPUTS = "outputs"
+    REPLY = "reply"
+    DEAD = "dead"
+
+    @property
+    def frame(self) -> bytes:
+        return self.value.encode()
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a core could not start or had to end: the error's class name (in octavo.errors) and its message."""
+
+    error: str
+    message: str
+
+
+class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a core process is told on its standard input."""
+
+    config: EngineConfig
+    model: ModelFiles
+    input_address: str
+    output_address: str
+
+
+def _encode_path(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} does not cross to the core process")
+
+
+def _decode_path(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value))
+    raise TypeError(f"{kind.__name__} does not cross to the core process")
+
+
+def encode_order(order: StartOrder) -> bytes:
+    """The order as one line of JSON."""
+    return msgspec.json.encode(order, enc_hook=_encode_path) + b"\n"
+
+
+def decode_order(line: bytes) -> StartOrder:
+    """Reads what `encode_order` wrote."""
+    return msgspec.json.decode(line, type=StartOrder, dec_hook=_decode_path)
+
+
+encoder = msgspec.msgpack.Encoder()
+decode_request = msgspec.msgpack.Decoder(GenerateRequest).decode
+decode_control = msgspec.msgpack.Decoder(ControlRequest).decode
+decode_outputs = msgspec.msgpack.Decoder(list[RequestOutput]).decode
+decode_reply = msgspec.msgpack.Decoder(ControlReply).decode
+decode_info = msgspec.msgpack.Decoder(EngineInfo).decode
+decode_failure = msgspec.msgpack.Decoder(Failure).decode
+
+HIGH_WATER_MARK = 100_000
+"""Messages a socket may hold; the scheduler's bounded queue refuses long before."""
+
+
+def addresses(folder: Path) -> tuple[str, str]:
+    """Input and output address inside a folder that only this user can enter."""
+    return f"ipc://{folder}/in", f"ipc://{folder}/out"

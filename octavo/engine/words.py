@@ -1,0 +1,121 @@
+"""The language side of a model: tokenizer and chat template, loaded in the process that speaks to users."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from octavo.config import EngineConfig
+from octavo.engine.output import EngineInfo
+from octavo.errors import ConfigError, InvalidRequestError
+from octavo.execution.loader import open_checkpoint
+from octavo.hub import ModelFiles
+from octavo.text.chat import ChatEncoder
+from octavo.text.hf_config import read_json_object
+from octavo.text.template import ChatTemplate
+from octavo.text.template_source import template_from_gguf, template_from_hf
+from octavo.text.tokenizer import Tokenizer, from_gguf, from_hf
+
+SAMPLING_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""Keys of a model's generation config that a server takes over as defaults."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Tokenizer and chat encoder; both None under skip_tokenizer_init, the latter None for a base model."""
+
+    tokenizer: Tokenizer | None
+    chat: ChatEncoder | None
+    sampling_defaults: dict[str, float]
+
+    def complete(self, info: EngineInfo) -> EngineInfo:
+        """The core's facts with those that only the language side knows."""
+        eos_ids = () if self.tokenizer is None else self.tokenizer.eos_ids
+        return replace(info, eos_token_ids=eos_ids, sampling_defaults=self.sampling_defaults)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Token ids of a conversation, ready for an answer. Only the template speaks in control tokens.
+
+        Raises:
+            InvalidRequestError: there is no template or tokenizer, or the template refuses the messages.
+        """
+        if self.chat is None:
+            raise InvalidRequestError(
+                "messages",
+                len(messages),
+                "this model has no chat template (a base model?): use /v1/completions, or give --chat-template",
+            )
+        return self.chat.encode(
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            now=datetime.now(),
+            variables=variables,
+        )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a model's files say about words."""
+
+    tokenizer: Tokenizer
+    template: str | None
+    sampling_defaults: dict[str, float]
+
+
+def load_words(config: EngineConfig, files: ModelFiles) -> Words:
+    """Loads tokenizer and template of a model, from GGUF metadata or from a Hugging Face folder.
+
+    Raises:
+        ModelFileError, UnsupportedModelError: the tokenizer cannot be read or is of a kind Octavo does not know.
+        ConfigError: the given chat template cannot be read.
+    """
+    if config.model.skip_tokenizer_init:
+        return Words(None, None, {})
+    source = _READERS[files.kind](files)
+    template, origin = source.template, files.name
+    if config.model.chat_template is not None:
+        template, origin = _given_template(config.model.chat_template), "chat_template"
+    if template is None:
+        return Words(source.tokenizer, None, source.sampling_defaults)
+    tokenizer = source.tokenizer
+    compiled = ChatTemplate(
+        template, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token, origin=f"chat template of {origin}"
+    )
+    return Words(tokenizer, ChatEncoder(tokenizer, compiled), source.sampling_defaults)
+
+
+def _given_template(given: str) -> str:
+    """The text itself if it looks like jinja, else the file of that name."""
+    if "{{" in given or "{%" in given:
+        return given
+    try:
+        return Path(given).read_text()
+    except OSError as error:
+        raise ConfigError("chat_template", given, f"neither a jinja text nor a readable file: {error}") from error
+
+
+def _read_gguf(files: ModelFiles) -> _Source:
+    metadata = open_checkpoint(files.files).metadata
+    keys = {name: f"general.sampling.{'temp' if name == 'temperature' else name}" for name in SAMPLING_DEFAULTS}
+    defaults = {name: float(metadata[key]) for name, key in keys.items() if key in metadata}
+    return _Source(from_gguf(metadata), template_from_gguf(metadata), defaults)
+
+
+def _read_hf(files: ModelFiles) -> _Source:
+    generation = read_json_object(files.folder / "generation_config.json")
+    if not generation.get("do_sample", True):
+        generation = {**generation, "temperature": 0.0}
+    defaults = {key: float(generation[key]) for key in SAMPLING_DEFAULTS if generation.get(key) is not None}
+    return _Source(from_hf(files.folder), template_from_hf(files.folder), defaults)
+
+
+_READERS: dict[str, Callable[[ModelFiles], _Source]] = {"gguf": _read_gguf, "safetensors": _read_hf}

@@ -1,0 +1,1 @@
+"""What the hardware can do, as far as Octavo needs to know it."""

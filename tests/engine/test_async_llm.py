@@ -1,0 +1,255 @@
+"""The client and its core process: real processes, real sockets, a tiny model."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from octavo import LLM, AsyncLLM, SamplingParams
+from octavo.config import EngineConfig
+from octavo.engine.output import GenerationDelta
+from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, ModelFileError, OutOfMemoryError
+from octavo.request.outputs import FinishReason
+
+SETTINGS: dict[str, object] = {"max_model_len": 128, "num_kv_blocks": 40, "threads": 1}
+LONG = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+@asynccontextmanager
+async def engine(model: str, **settings: object) -> AsyncIterator[AsyncLLM]:
+    llm = await AsyncLLM.start(EngineConfig.from_fields({"model": model, **SETTINGS, **settings}))
+    try:
+        yield llm
+    finally:
+        await llm.shutdown()
+
+
+async def collect(deltas: AsyncIterator[GenerationDelta]) -> tuple[tuple[int, ...], str, FinishReason | None]:
+    ids: list[int] = []
+    text, reason = "", None
+    async for delta in deltas:
+        ids += delta.choice.token_ids
+        text += delta.choice.text
+        reason = delta.choice.finish_reason
+    return tuple(ids), text, reason
+
+
+def has_life(process: psutil.Process) -> bool:
+    """Running: neither gone nor a zombie that its new parent has not looked at yet."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Waits for a condition that a bounded number of looks must find true."""
+    for _ in range(500):
+        if await condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the condition never became true")
+
+
+def test_the_process_border_changes_no_token(tiny_model: str) -> None:
+    prompts = [f"hello {i}" for i in range(6)]
+    params = SamplingParams(temperature=0.8, seed=5, max_tokens=20, logprobs=2)
+    with LLM(tiny_model, **SETTINGS) as llm:
+        local = [
+            (o.outputs[0].token_ids, o.outputs[0].text, o.outputs[0].finish_reason)
+            for o in llm.generate(prompts, params)
+        ]
+
+    async def body() -> None:
+        async with engine(tiny_model) as llm:
+            remote = await asyncio.gather(*(collect(llm.generate(prompt, params)) for prompt in prompts))
+            assert list(remote) == local
+
+    run(body)
+
+
+def test_closing_the_iterator_frees_the_blocks(tiny_model: str) -> None:
+    async def body() -> None:
+        async with engine(tiny_model) as llm:
+            stream = llm.generate("hello", LONG)
+            await anext(stream)
+            await stream.aclose()  # type: ignore[attr-defined]
+            load = await llm.load()
+            assert (load.num_running, load.num_waiting, load.num_free_blocks) == (0, 0, load.num_blocks)
+
+    run(body)
+
+
+def test_abort_ends_the_iterator_with_that_reason(tiny_model: str) -> None:
+    async def body() -> None:
+        async with engine(tiny_model) as llm:
+            stream = llm.generate("hello", LONG, request_id="mine")
+            first = await anext(stream)
+            await llm.abort("mine")
+            await llm.abort("unknown")
+            ids, _, reason = await collect(stream)
+            assert reason is FinishReason.ABORT
+            assert len(first.choice.token_ids) + len(ids) < 100
+            assert (await llm.load()).num_running == 0
+
+    run(body)
+
+
+def test_a_live_request_id_cannot_be_used_twice(tiny_model: str) -> None:
+    async def body() -> None:
+        async with engine(tiny_model) as llm:
+            stream = llm.generate("hello", LONG, request_id="same")
+            await anext(stream)
+            with pytest.raises(InvalidRequestError, match="request_id"):
+                llm.generate("hello", LONG, request_id="same")
+            await stream.aclose()  # type: ignore[attr-defined]
+            await collect(llm.generate("hello", LONG, request_id="same"))
+
+    run(body)
+
+
+def test_a_killed_core_is_noticed_within_a_second_and_nobody_hangs(tiny_model: str) -> None:
+    async def body() -> None:
+        async with engine(tiny_model) as llm:
+            streams = [llm.generate(f"hello {i}", LONG) for i in range(4)]
+            for stream in streams:
+                await anext(stream)
+            os.kill(llm.core_pid, signal.SIGKILL)
+            killed = time.monotonic()
+            for stream in streams:
+                with pytest.raises(EngineDeadError):
+                    await collect(stream)
+            assert "exit code" in await llm.wait_dead()
+            assert time.monotonic() - killed < 1
+            assert not llm.alive
+            with pytest.raises(EngineDeadError):
+                await collect(llm.generate("hello", LONG))
+            with pytest.raises(EngineDeadError):
+                await llm.load()
+
+    run(body)
+
+
+def test_a_killed_client_takes_its_core_along(tiny_model: str) -> None:
+    script = (
+        "import asyncio, sys\n"
+        "from octavo import AsyncLLM\n"
+        "from octavo.config import EngineConfig\n"
+        "async def main():\n"
+        f"    llm = await AsyncLLM.start(EngineConfig.from_fields({ {'model': tiny_model, **SETTINGS}!r}))\n"
+        "    print(llm.core_pid, flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        core = psutil.Process(int(client.stdout.readline()))
+        client.kill()
+        client.wait()
+        killed = time.monotonic()
+        while has_life(core) and time.monotonic() - killed < 10:
+            time.sleep(0.01)
+        assert time.monotonic() - killed < 1
+
+
+def test_shutdown_drains_then_leaves_no_process_and_no_folder(tiny_model: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        llm = await AsyncLLM.start(EngineConfig.from_fields({"model": tiny_model, **SETTINGS}))
+        core = psutil.Process(llm.core_pid)
+        reading = asyncio.create_task(collect(llm.generate("hello", LONG)))
+
+        async def running() -> bool:
+            return (await llm.load()).num_running == 1
+
+        await until(running)
+        await llm.shutdown(drain_timeout_s=30)
+        ids, _, reason = await reading
+        assert (len(ids), reason) == (100, FinishReason.LENGTH)
+        assert not core.is_running()
+        await llm.shutdown()
+
+    before = set(Path(tmp_path.parent).glob("octavo-*"))
+    run(body)
+    assert set(Path(tmp_path.parent).glob("octavo-*")) == before
+
+
+def test_shutdown_without_drain_ends_streams_with_an_error_not_a_hang(tiny_model: str) -> None:
+    async def body() -> None:
+        llm = await AsyncLLM.start(EngineConfig.from_fields({"model": tiny_model, **SETTINGS}))
+        stream = llm.generate("hello", LONG)
+        await anext(stream)
+        await llm.shutdown()
+        with pytest.raises(EngineDeadError):
+            await collect(stream)
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"max_model_len": 10**6}, ConfigError, "2048 positions"),
+        ({"num_kv_blocks": 4}, OutOfMemoryError, "one request of 128 tokens takes 8 blocks"),
+    ],
+)
+def test_what_keeps_a_core_from_starting_is_said_here(
+    tiny_model: str, settings: dict[str, object], error: type[Exception], says: str
+) -> None:
+    async def body() -> None:
+        with pytest.raises(error, match=says):
+            await AsyncLLM.start(EngineConfig.from_fields({"model": tiny_model, **SETTINGS, **settings}))
+
+    run(body)
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + b"\xff" * 40)
+
+    async def body() -> None:
+        with pytest.raises(ModelFileError, match=r"broken\.gguf"):
+            await AsyncLLM.start(EngineConfig.from_fields({"model": str(broken), **SETTINGS}))
+
+    run(body)
+
+
+def test_a_full_queue_and_impossible_requests_are_refused_from_the_iterator(tiny_model: str) -> None:
+    async def body() -> None:
+        async with engine(tiny_model, max_num_seqs=1, max_num_queued_reqs=1) as llm:
+            streams = [llm.generate(f"hello {i}", LONG) for i in range(8)]
+            results = await asyncio.gather(*(collect(stream) for stream in streams), return_exceptions=True)
+            refused = [r for r in results if isinstance(r, BaseException)]
+            assert {type(r).__name__ for r in refused} == {"QueueFullError"}
+            assert 0 < len(refused) < 8
+
+    run(body)
+
+
+def test_a_thousand_random_aborts_leak_nothing(tiny_model: str) -> None:
+    async def one(llm: AsyncLLM, index: int) -> None:
+        stream = llm.generate(f"hello {index % 13}", LONG)
+        for _ in range(index % 4):
+            await anext(stream)
+        await stream.aclose()  # type: ignore[attr-defined]
+
+    async def body() -> None:
+        async with engine(tiny_model, max_num_queued_reqs=2000) as llm:
+            await asyncio.gather(*(one(llm, index) for index in range(1000)))
+            load = await llm.load()
+            assert (load.num_running, load.num_waiting, load.num_free_blocks) == (0, 0, load.num_blocks)
+            assert len((await collect(llm.generate("hello", LONG)))[0]) == 100
+
+    run(body)
