@@ -67,7 +67,7 @@ __attribute__((noinline)) void add_inputs(Tag tag, const typename Tag::Stored* w
 }
 
 template <class Tag>
-using SameStream = Ahead<kInputBytes<Tag>, _MM_HINT_T0>;
+using SameStream = Ahead<kInputBytes<Tag>, kInputBytes<Tag> / 64, _MM_HINT_T0>;
 
 // Half a tile (two vectors) for up to six rows.
 template <class Asked, class Tag>

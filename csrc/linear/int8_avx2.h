@@ -178,7 +178,7 @@ struct FamilyOf<Symmetric<128>> {
 constexpr int kRowBlock = 128;           // rows whose activations stay in L2 while the columns pass
 constexpr int kStretchBytes = 16 << 10;  // of a column, kept in L1 for all panels
 
-// Rows from which taking a column apart once is faster than doing it for each panel.
+// Rows from which taking a column apart once is faster than doing it for each panel (at least two panels).
 template <class Codes>
 constexpr int kUnpackRows = exact_steps<Codes> == kSteps ? 12 : 8;
 template <>
@@ -188,19 +188,22 @@ constexpr int kUnpackRows<Codes8> = 12;
 // with one row and 40 to 90 % with four (docs/kernels.md). Zen 3 streams best left alone: there it asks for what it reads.
 inline ptrdiff_t stream_distance() { return __builtin_cpu_is("amd") ? 0 : 2048; }
 
-// What to ask the memory for while computing: `bytes` per group, kept in the cache that `hint` says.
-template <int bytes_, _mm_hint hint>
+// What to ask the memory for while computing: `lines` cache lines per group of `bytes`, kept in the cache that `hint` says.
+template <int bytes_, int lines_, _mm_hint hint>
 struct Ahead {
-  static constexpr int bytes = bytes_;
+  static constexpr int bytes = bytes_, lines = lines_;
   static OCTAVO_INLINE void ask(const uint8_t* p) {
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), hint);
+    for (int i = 0; i < lines; i++) _mm_prefetch(reinterpret_cast<const char*>(p + 64 * i), hint);
   }
 };
-using Nothing = Ahead<0, _MM_HINT_T0>;
+using Nothing = Ahead<0, 0, _MM_HINT_T0>;
 template <class B>
-using SameColumn = Ahead<sizeof(B) / B::kGroups, _MM_HINT_T0>;
+constexpr int kLines = (sizeof(B) / B::kGroups + 63) / 64;
 template <class B>
-using NextColumn = Ahead<(sizeof(B) / B::kGroups + 63) / 64 * 64, _MM_HINT_T1>;
+using SameColumn = Ahead<sizeof(B) / B::kGroups, kLines<B>, _MM_HINT_T0>;
+// A share of the next column: one panel asking for all of it would wait for the memory instead of computing.
+template <class B, int shares>
+using NextColumn = Ahead<64 * kLines<B>, (kLines<B> + shares - 1) / shares, _MM_HINT_T1>;
 
 // Adds `blocks` blocks of a column to R rows, asking for what comes from `next` on.
 template <class Asked, int R, class Family, class B>
@@ -256,6 +259,17 @@ void sum_streaming(const B* column, int blocks, const Panels& x, float* acc) {
   }
 }
 
+// Adds an unpacked stretch to all rows (at least 4 * shares), its first panels asking for the `next` column of B.
+template <class Family, class B, int shares, class U>
+void add_unpacked(const U* w, int groups, const Panels& x, int g, float* acc, const uint8_t* next) {
+  using Asked = NextColumn<B, shares>;
+  constexpr int asking = shares * kPanelRows;
+  for (int row = 0; row < asking; row += kPanelRows, next += 64 * Asked::lines) {
+    add_blocks<Asked, kPanelRows, Family>(w, x.at(row, g), groups, acc + row * kChannels, next);
+  }
+  add_rest<Family>(w, groups, x, asking, g, acc);
+}
+
 template <class B>
 void sum_unpacked(const B* column, int blocks, const Panels& x, float* acc) {
   using Family = typename FamilyOf<typename B::Scales>::type;
@@ -263,11 +277,14 @@ void sum_unpacked(const B* column, int blocks, const Panels& x, float* acc) {
   constexpr int stretch = kStretchBytes / (sizeof(U) * B::kGroups);
   U unpacked[stretch * B::kGroups];
   for (int b = 0; b < blocks; b += stretch) {
-    const int count = smaller(stretch, blocks - b), g = b * B::kGroups;
+    const int count = smaller(stretch, blocks - b), groups = count * B::kGroups, g = b * B::kGroups;
     unpack_blocks(column + b, count, unpacked);
     const auto* next = reinterpret_cast<const uint8_t*>(column + blocks + b);
-    add_blocks<NextColumn<B>, kPanelRows, Family>(unpacked, x.at(0, g), count * B::kGroups, acc, next);
-    add_rest<Family>(unpacked, count * B::kGroups, x, kPanelRows, g, acc);
+    if (x.rows < 3 * kPanelRows) {
+      add_unpacked<Family, B, 2>(unpacked, groups, x, g, acc, next);
+    } else {
+      add_unpacked<Family, B, 3>(unpacked, groups, x, g, acc, next);
+    }
   }
 }
 
