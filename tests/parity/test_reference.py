@@ -34,7 +34,7 @@ class Share:
 
 
 SHARES = [
-    Share("smollm2", ("code_700", "log_700", "story_1500"), "python", 1642),
+    Share("smollm2", ("code_700", "story_1500"), "python", 1642),
     pytest.param(
         Share("gemma3", ("story_exact505", "log_exact513", "log_700", "code_1500"), "english", 700),
         marks=pytest.mark.slow,
