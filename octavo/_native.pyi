@@ -66,8 +66,14 @@ class Sampler:
     def adjust(self, logits: _Float32, slot: int) -> _Float32: ...
     def candidates(self, logits: _Float32, slot: int) -> list[int]: ...
 
-def philox4x32(counter: list[int], key: int) -> list[int]: ...
-def exponential_noise(seed: int, position: int, num_tokens: int, isa: str) -> _Float64: ...
+def philox4x32(counter: list[int], key: int) -> list[int]:
+    """Philox4x32-10 of one counter of four words."""
+
+def exponential_noise(seed: int, position: int, num_tokens: int, isa: str) -> _Float64:
+    """Noise of token ids [0, num_tokens) at one output position."""
+
+def row_mass(pool: ThreadPool, logits: _Float32, temperature: float, isa: str) -> int:
+    """Sum of the weights of a row `[vocab]`, in units of 2^-44 of the largest."""
 
 # --- ops --------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -117,6 +118,16 @@ OutArray<double> exponential_noise(uint64_t seed, uint32_t position, int num_tok
   return to_array(std::move(noise), {static_cast<size_t>(num_tokens)});
 }
 
+// The mass of one row in units of 2^-44, through the kernels of one path and the threads of a pool.
+uint64_t row_mass(ThreadPool& pool, const LogitRowArray& logits, float temperature, const std::string& isa) {
+  const Passes passes(kernels_named(isa), &pool);
+  const int size = static_cast<int>(logits.shape(0));
+  Row row(size);
+  if (!row.view(passes, logits.data(), size)) throw std::invalid_argument("the row holds a NaN");
+  const Softmax softmax{row.max(), 1.0f / temperature};
+  return passes.weigh(row.blocks(), row.maxima(), row.num_blocks(), softmax, -std::numeric_limits<float>::infinity(), nullptr);
+}
+
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
@@ -155,6 +166,8 @@ void bind_sampling(nb::module_& m) {
   m.def("philox4x32", &philox, nb::arg("counter"), nb::arg("key"), "Philox4x32-10 of one counter.");
   m.def("exponential_noise", &exponential_noise, nb::arg("seed"), nb::arg("position"), nb::arg("num_tokens"), nb::arg("isa"),
         "Noise of token ids [0, num_tokens) at one output position.");
+  m.def("row_mass", &row_mass, nb::arg("pool"), nb::arg("logits"), nb::arg("temperature"), nb::arg("isa"),
+        "Sum of the weights of a row, in units of 2^-44 of the largest.");
 }
 
 }  // namespace octavo

@@ -20,7 +20,7 @@ int blocks_for(int size) { return (size + kTokenBlock - 1) / kTokenBlock; }
 
 Row::Row(int capacity)
     : blocks_(blocks_for(capacity)), maxima_(kTokenBlock * blocks_for(blocks_for(capacity)), -kInf),
-      maxima_maxima_(blocks_for(blocks_for(capacity))), owned_(kTokenBlock * blocks_.size()), is_edited_(blocks_.size()) {
+      maxima_maxima_(blocks_for(blocks_for(capacity))), owned_(new float[kTokenBlock * blocks_.size()]), is_edited_(blocks_.size()) {
   for (size_t b = 0; b < maxima_maxima_.size(); b++) maxima_blocks_.push_back(&maxima_[kTokenBlock * b]);
 }
 

@@ -1,5 +1,6 @@
 // One row of logits as a table of blocks, with edits that copy only the blocks they touch.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "sampling/kernels.h"
@@ -52,7 +53,7 @@ class Row {
   std::vector<const float*> maxima_blocks_;
   std::vector<float> maxima_maxima_;
   float max_ = 0.0f;
-  std::vector<float> owned_;       // block b's private copy stands at kTokenBlock * b
+  std::unique_ptr<float[]> owned_;  // block b's private copy stands at kTokenBlock * b; what is not touched costs nothing
   std::vector<int> edited_blocks_;  // since the last refresh, each once
   std::vector<char> is_edited_;     // [block]
 };

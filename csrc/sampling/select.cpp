@@ -54,11 +54,8 @@ uint64_t share_of(uint64_t total, double p) {
 Selector::Selector(const SamplingKernels& kernels, int capacity) : kernels_(kernels) {
   const size_t num_blocks = (static_cast<size_t>(capacity) + kTokenBlock - 1) / kTokenBlock;
   const size_t size = num_blocks * kTokenBlock;
-  ids_.reserve(size);
-  found_.resize(size);
-  weights_.resize(size);
-  compact_logits_.resize(size);
-  compact_weights_.resize(size);
+  found_.reset(new int[size]);
+  for (auto* buffer : {&weights_, &compact_logits_, &compact_weights_}) buffer->reset(new float[size]);
   no_maxima_.assign(num_blocks, kInf);
   for (size_t b = 0; b < num_blocks; b++) compact_blocks_.push_back(&compact_logits_[b * kTokenBlock]);
 }
@@ -77,9 +74,9 @@ Border Selector::top_k(const Row& row, int64_t k) {
 }
 
 Border Selector::top_p(const Passes& passes, const Row& row, Softmax softmax, double p, Border outer) {
-  const float* weights = weights_.data();
+  const float* weights = weights_.get();
   const uint64_t mass =
-      passes.weigh(row.blocks(), row.maxima(), row.num_blocks(), softmax, outer.logit, weights_.data());
+      passes.weigh(row.blocks(), row.maxima(), row.num_blocks(), softmax, outer.logit, weights_.get());
   if (outer.logit == -kInf) return find(row, weights, share_of(mass, p), -kInf);
   const Tally inside = tally(field_of(row, weights), outer.logit);
   const Bracket ties{std::nextafter(outer.logit, -kInf), outer.logit, {row.size(), 0}, inside};
@@ -154,15 +151,15 @@ Border Selector::settle(const Row& row, const float* weights, uint64_t target, B
 Selector::Field Selector::compact(const Row& row, const float* weights, Tally base) {
   const size_t count = ids_.size(), num_blocks = (count + kTokenBlock - 1) / kTokenBlock;
   for (size_t i = 0; i < count; i++) compact_logits_[i] = row[ids_[i]];
-  std::fill(compact_logits_.begin() + count, compact_logits_.begin() + num_blocks * kTokenBlock, -kInf);
+  std::fill(&compact_logits_[count], &compact_logits_[0] + num_blocks * kTokenBlock, -kInf);
   if (weights)
     for (size_t i = 0; i < count; i++) compact_weights_[i] = weights[ids_[i]];
-  return {compact_blocks_.data(), no_maxima_.data(), weights ? compact_weights_.data() : nullptr, static_cast<int>(num_blocks), base};
+  return {compact_blocks_.data(), no_maxima_.data(), weights ? compact_weights_.get() : nullptr, static_cast<int>(num_blocks), base};
 }
 
 void Selector::collect(const Field& field, const Bracket& bracket) {
-  const int count = kernels_.collect(field.blocks, field.maxima, field.num_blocks, bracket.low, bracket.high, found_.data());
-  ids_.assign(found_.begin(), found_.begin() + count);
+  const int count = kernels_.collect(field.blocks, field.maxima, field.num_blocks, bracket.low, bracket.high, found_.get());
+  ids_.assign(found_.get(), found_.get() + count);
 }
 
 void Selector::keep_in(const Row& row, const Bracket& bracket) {

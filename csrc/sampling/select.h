@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "sampling/kernels.h"
@@ -63,10 +64,11 @@ class Selector {
   void sort_best_first(const Row& row);
 
   const SamplingKernels& kernels_;
-  std::vector<int> ids_;    // collected tokens, ascending until sorted
-  std::vector<int> found_;  // room for all tokens
-  std::vector<float> weights_;  // [token], where the last weigh has been
-  std::vector<float> compact_logits_, compact_weights_;  // beside ids_
+  std::vector<int> ids_;  // collected tokens, ascending until sorted
+  // Room for all tokens; what is not touched costs nothing.
+  std::unique_ptr<int[]> found_;
+  std::unique_ptr<float[]> weights_;  // [token], where the last weigh has been
+  std::unique_ptr<float[]> compact_logits_, compact_weights_;  // beside ids_
   std::vector<const float*> compact_blocks_;
   std::vector<float> no_maxima_;  // +inf: look into every block
 };

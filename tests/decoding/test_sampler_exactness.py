@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from octavo import _native
 from octavo._native import ThreadPool
 from octavo.decoding.sampler import NativeSampler
 from octavo.request.outputs import LogprobRow
@@ -84,6 +85,17 @@ def test_company_order_threads_path_and_preemption_change_no_bit(
 ) -> None:
     sampler = NativeSampler(ThreadPool(threads), VOCAB, VALID, isa)
     assert crowd(sampler, np.random.default_rng(threads)) == expected
+
+
+@pytest.mark.parametrize("vocab", [1, 300, 5000, 33000])
+@pytest.mark.parametrize("kind", ["normal", "ties", "flat", "holes", "equal"])
+def test_the_mass_of_a_row_is_the_exact_sum_of_its_rounded_weights(vocab: int, kind: str) -> None:
+    logits = random_logits(np.random.default_rng(vocab), 1, vocab, kind)[0]
+    weights = _native.evaluate("exp", (logits - logits.max()) * (np.float32(1) / np.float32(0.8)), "portable")
+    expected = sum(int(units) for units in np.rint(weights.astype(np.float64) * 2.0**44))
+    for isa in ISAS:
+        for threads in (1, 3):
+            assert _native.row_mass(_native.ThreadPool(threads), logits, 0.8, isa) == expected
 
 
 @pytest.mark.parametrize("vocab", [49152, 151936, 262144])
