@@ -155,4 +155,4 @@ class EngineConfig:
         for name, value in values.items():
             _require(name in known, name, value, f"unknown setting; known are {', '.join(sorted(known))}")
             chosen[known[name]][name] = value
-        return cls(**{part: kind(**chosen[part]) for part, kind in parts.items()})  # type: ignore[operator, arg-type]
+        return cls(**{part: kind(**chosen[part]) for part, kind in parts.items()})  # type: ignore[operator]

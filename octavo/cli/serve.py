@@ -61,10 +61,10 @@ async def _serve(config: ServerConfig, engine_config: EngineConfig, listener: so
     from octavo.server.app import build_context
     from octavo.server.http_server import HttpServer, stopped_by_signals
 
-    main = asyncio.current_task()
-    with stopped_by_signals(lambda: main is not None and main.cancel()):
+    starting = asyncio.ensure_future(AsyncLLM.start(engine_config))
+    with stopped_by_signals(starting.cancel):
         try:
-            engine = await AsyncLLM.start(engine_config)
+            engine = await starting
         except asyncio.CancelledError:
             return True  # told to stop while loading
     try:

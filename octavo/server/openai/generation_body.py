@@ -52,7 +52,7 @@ class GenerationBody(RequestBody):
     ] = None
     n: Annotated[int | None, Honoured("answers per prompt, 1 to 128")] = None
     max_tokens: Annotated[int | None, Honoured("completions: 16 if absent, 0 allowed; chat: all that fits")] = None
-    temperature: Annotated[float | None, Honoured("0 is greedy; the model's default if absent")] = None
+    temperature: Annotated[float | None, Honoured("0 (greedy) to 100; the model's own default if absent")] = None
     top_p: Annotated[float | None, Honoured("in (0, 1]")] = None
     frequency_penalty: Annotated[float | None, Honoured("in [-2, 2], over output tokens")] = None
     presence_penalty: Annotated[float | None, Honoured("in [-2, 2], over output tokens")] = None
