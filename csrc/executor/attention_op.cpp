@@ -87,16 +87,14 @@ AttentionOp::AttentionOp(const AttentionKernels& kernels, const Buffer* q, const
     : kernels_(kernels), q_(q), out_(out), layer_(layer), group_(group), scale_(scale), softcap_(softcap), plan_(plan),
       scratch_(scratch) {}
 
-int AttentionOp::prepare(const Step&) { return plan_->num_chunks(); }
-
 AttentionTask AttentionOp::bind(const Step& step, const AttentionPlan::Task& task) const {
   AttentionTask out;
   out.layer = layer_;
   out.blocks = step.block_table(group_, task.seq);
   out.q = q_->row(task.token);
   out.out = out_->row(task.token);
-  out.ldq = q_->width;
-  out.ldo = out_->width;
+  out.ldq = q_->stride;
+  out.ldo = out_->stride;
   out.position = step.positions[task.token];
   out.tokens = task.tokens;
   out.kv_head = task.kv_head;
@@ -107,7 +105,7 @@ AttentionTask AttentionOp::bind(const Step& step, const AttentionPlan::Task& tas
   return out;
 }
 
-void AttentionOp::run(const Step& step, int chunk, int thread) {
+void AttentionOp::run(const Step& step, RowRange, int chunk, int thread) {
   AttentionScratch scratch = (*scratch_)[thread];
   for (int i = plan_->chunk_start(chunk); i < plan_->chunk_start(chunk + 1); i++) {
     const AttentionPlan::Task& entry = plan_->tasks()[i];

@@ -146,7 +146,7 @@ View view(nb::handle_t<PyExecutor> self, int buffer) {
   Executor& executor = nb::cast<PyExecutor&>(self).native();
   const Buffer& b = executor.buffer(buffer);
   const size_t rows = count_of(b.dim, executor.last_step());
-  return View(b.data, {rows, static_cast<size_t>(b.width)}, self);
+  return View(b.data, {rows, static_cast<size_t>(b.width)}, self, {b.stride, 1});
 }
 
 }  // namespace

@@ -13,6 +13,28 @@ void require(bool ok, const std::string& problem) {
   if (!ok) throw std::logic_error("recording a program: " + problem);
 }
 
+// An odd number of cache lines: a linear writes a narrow column of many rows, and rows a multiple of 4 KiB apart would
+// fight for the same few places of the cache.
+int spread_stride(int width) {
+  constexpr int kLine = 64 / sizeof(float);
+  return ((width + kLine - 1) / kLine | 1) * kLine;
+}
+
+constexpr int kBlockRows = 128;
+
+// Blocks of about kBlockRows rows, cut at whole panels; one block if they must stay together.
+std::vector<RowRange> row_blocks(int count, bool divisible) {
+  if (count == 0) return {};
+  const int blocks = divisible ? std::max(1, (count + kBlockRows / 2) / kBlockRows) : 1;
+  const int panels = (count + kPanelRows - 1) / kPanelRows;
+  std::vector<RowRange> out;
+  for (int b = 0; b < blocks; b++) {
+    const int begin = panels * b / blocks * kPanelRows, end = panels * (b + 1) / blocks * kPanelRows;
+    out.push_back({begin, std::min(end, count)});
+  }
+  return out;
+}
+
 }  // namespace
 
 KernelTables KernelTables::of(Isa isa) {
@@ -29,7 +51,7 @@ Executor::Executor(ThreadPool& pool, Isa isa, StepLimits limits, const KvShape& 
 
 int Executor::add_buffer(Dim dim, int width) {
   require(width > 0, "a buffer of width " + std::to_string(width));
-  buffers_.push_back({dim, width});
+  buffers_.push_back({dim, width, dim == Dim::Tokens ? spread_stride(width) : width});
   return static_cast<int>(buffers_.size()) - 1;
 }
 
@@ -137,7 +159,7 @@ void Executor::build() {
   int max_head_dim = 0;
   for (int i = 0; i < kv_.num_layers(); i++) max_head_dim = std::max(max_head_dim, kv_.layer(i)->head_dim);
   const size_t thread_floats = AttentionScratch::floats(max_head_dim);
-  const auto buffer_floats = [&](const Buffer& b) { return static_cast<size_t>(most_rows(b.dim)) * b.width; };
+  const auto buffer_floats = [&](const Buffer& b) { return static_cast<size_t>(most_rows(b.dim)) * b.stride; };
   const auto panel_groups = [&](const Panels& p) {
     return static_cast<size_t>((most_rows(p.of->dim) + kPanelRows - 1) / kPanelRows) * (p.of->width / kGroup);
   };
@@ -180,21 +202,32 @@ void Executor::run_rows(const int32_t* logit_rows, int count) {
   run_stages(true);
 }
 
+void Executor::push_stage(Op* op, RowRange rows) {
+  const int chunks = op->chunks(step_, rows);
+  if (chunks == 0) return;
+  bound_.push_back({op, &step_, rows});
+  stages_.push_back({chunks,
+                     [](void* context, int chunk, int thread) {
+                       const Bound& bound = *static_cast<Bound*>(context);
+                       bound.op->run(*bound.step, bound.rows, chunk, thread);
+                     },
+                     &bound_.back()});
+}
+
+// Row-wise ops between two that mix rows run block of rows by block of rows, so that what one op writes is still in the
+// cache when the next one reads it.
 void Executor::run_stages(bool rows_only) {
   stages_.clear();
   bound_.clear();
-  bound_.reserve(ops_.size());
-  for (const auto& op : ops_) {
-    if (rows_only && op->dim() != Dim::Rows) continue;
-    const int chunks = op->prepare(step_);
-    if (chunks == 0) continue;
-    bound_.push_back({op.get(), &step_});
-    stages_.push_back({chunks,
-                       [](void* context, int chunk, int thread) {
-                         const Bound& bound = *static_cast<Bound*>(context);
-                         bound.op->run(*bound.step, chunk, thread);
-                       },
-                       &bound_.back()});
+  for (size_t first = 0, last; first < ops_.size(); first = last) {
+    const Dim dim = ops_[first]->dim();
+    const bool row_wise = ops_[first]->row_wise();
+    const auto belongs = [&](const Op& op) { return row_wise && op.row_wise() && op.dim() == dim; };
+    for (last = first + 1; last < ops_.size() && belongs(*ops_[last]);) ++last;
+    if (rows_only && dim != Dim::Rows) continue;
+    for (const RowRange& rows : row_blocks(count_of(dim, step_), row_wise)) {
+      for (size_t i = first; i < last; i++) push_stage(ops_[i].get(), rows);
+    }
   }
   pool_.run(stages_.data(), static_cast<int>(stages_.size()));
 }

@@ -75,6 +75,7 @@ class Executor {
   void stage(std::unique_ptr<Op> op);
   AttentionPlan* plan_for(const AttentionKind& kind);
   void run_stages(bool rows_only);
+  void push_stage(Op* op, RowRange rows);
 
   ThreadPool& pool_;
   const KernelTables kernels_;
@@ -92,8 +93,9 @@ class Executor {
   struct Bound {
     Op* op;
     const Step* step;
+    RowRange rows;
   };
-  std::vector<Bound> bound_;
+  std::deque<Bound> bound_;  // stages hold pointers to these
   std::vector<KvCopy> copies_;
   Step step_;
 };

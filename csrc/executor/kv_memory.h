@@ -55,8 +55,11 @@ class CopyBlocksOp : public Op {
  public:
   CopyBlocksOp(KvMemory* memory, const std::vector<KvCopy>* copies) : memory_(memory), copies_(copies) {}
   Dim dim() const override { return Dim::Tokens; }
-  int prepare(const Step&) override { return copies_->empty() ? 0 : 2 * memory_->shape().layers_per_block; }
-  void run(const Step&, int chunk, int) override { memory_->copy(*copies_, chunk); }
+  bool row_wise() const override { return false; }
+  int chunks(const Step&, RowRange) const override {
+    return copies_->empty() ? 0 : 2 * memory_->shape().layers_per_block;
+  }
+  void run(const Step&, RowRange, int chunk, int) override { memory_->copy(*copies_, chunk); }
 
  private:
   KvMemory* memory_;

@@ -19,8 +19,8 @@ class LinearOp : public Op {
   LinearOp(const LinearKernels& kernels, const Buffer* x, const Panels* panels, std::vector<LinearSegment> segments,
            int threads);
   Dim dim() const override { return x_->dim; }
-  int prepare(const Step& step) override;
-  void run(const Step& step, int chunk, int thread) override;
+  int chunks(const Step&, RowRange) const override { return num_chunks_; }
+  void run(const Step& step, RowRange rows, int chunk, int thread) override;
 
  private:
   const LinearKernels& kernels_;

@@ -12,12 +12,13 @@ namespace octavo {
 enum class Dim { Tokens, Rows };
 inline int count_of(Dim dim, const Step& step) { return dim == Dim::Tokens ? step.tokens : step.rows; }
 
-// A float matrix [max of dim][width]; memory is assigned when the executor is built.
+// A float matrix [max of dim][width], rows `stride` floats apart; memory is assigned when the executor is built.
 struct Buffer {
   Dim dim;
   int width;
+  int stride;
   float* data = nullptr;
-  float* row(int r) const { return data + static_cast<int64_t>(r) * width; }
+  float* row(int r) const { return data + static_cast<int64_t>(r) * stride; }
 };
 
 // The int8 form of a buffer: [ceil(max of dim / 4)][width / 32] groups.
@@ -26,15 +27,22 @@ struct Panels {
   ActGroup* data = nullptr;
 };
 
-// One stage.
+// Rows [begin, end) of a dimension.
+struct RowRange {
+  int begin, end;
+  int count() const { return end - begin; }
+};
+
+// One stage, for some rows of a step. The cut into chunks follows from the number of rows alone.
 class Op {
  public:
   virtual ~Op() = default;
   virtual Dim dim() const = 0;
-  // Chunks of this step. Called once per run, before any chunk, by one thread.
-  virtual int prepare(const Step& step) = 0;
+  // Whether row r needs nothing but row r of the ops before it, so that blocks of rows may run ahead of others.
+  virtual bool row_wise() const { return true; }
+  virtual int chunks(const Step& step, RowRange rows) const = 0;
   // Runs a chunk. Chunks of one op may run at the same time.
-  virtual void run(const Step& step, int chunk, int thread) = 0;
+  virtual void run(const Step& step, RowRange rows, int chunk, int thread) = 0;
 };
 
 // An op whose row r reads and writes row r alone, so that several can share a stage, block of rows by block of rows.
@@ -50,13 +58,14 @@ class RowStage : public Op {
   explicit RowStage(Dim dim, int threads) : dim_(dim), threads_(threads) {}
   void add(std::unique_ptr<RowOp> op) { ops_.push_back(std::move(op)); }
   Dim dim() const override { return dim_; }
-  int prepare(const Step& step) override;
-  void run(const Step& step, int chunk, int thread) override;
+  int chunks(const Step& step, RowRange rows) const override;
+  void run(const Step& step, RowRange rows, int chunk, int thread) override;
 
  private:
+  int rows_per_chunk(int rows) const;
+
   const Dim dim_;
   const int threads_;
-  int rows_per_chunk_ = kPanelRows;
   std::vector<std::unique_ptr<RowOp>> ops_;
 };
 

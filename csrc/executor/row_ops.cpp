@@ -79,20 +79,24 @@ std::unique_ptr<RowOp> make_softcap(const RowKernels& kernels, const Buffer* x, 
 
 std::unique_ptr<RowOp> make_quantize(const LinearKernels& linear, const Panels* panels) {
   return each_row([=, &linear](const Step&, int r) {
-    linear.quantize_rows(panels->of->data, panels->of->width, r, r + 1, panels->of->width, panels->data);
+    linear.quantize_rows(panels->of->data, panels->of->stride, r, r + 1, panels->of->width, panels->data);
   });
 }
 
-int RowStage::prepare(const Step& step) {
-  const int rows = count_of(dim_, step);
-  // Whole panels, so that no two threads write into one; about four chunks per thread when there is much to do.
+// Whole panels, so that no two threads write into one; about four chunks per thread when there is much to do.
+int RowStage::rows_per_chunk(int rows) const {
   const int panels = (rows + kPanelRows - 1) / kPanelRows;
-  rows_per_chunk_ = std::max(1, panels / (4 * threads_)) * kPanelRows;
-  return (rows + rows_per_chunk_ - 1) / rows_per_chunk_;
+  return std::max(1, panels / (4 * threads_)) * kPanelRows;
 }
 
-void RowStage::run(const Step& step, int chunk, int) {
-  const int begin = chunk * rows_per_chunk_, end = std::min(begin + rows_per_chunk_, count_of(dim_, step));
+int RowStage::chunks(const Step&, RowRange rows) const {
+  const int size = rows_per_chunk(rows.count());
+  return (rows.count() + size - 1) / size;
+}
+
+void RowStage::run(const Step& step, RowRange rows, int chunk, int) {
+  const int size = rows_per_chunk(rows.count());
+  const int begin = rows.begin + chunk * size, end = std::min(begin + size, rows.end);
   for (int row = begin; row < end; row += kPanelRows) {
     for (const auto& op : ops_) op->run(step, row, std::min(row + kPanelRows, end));
   }
