@@ -38,10 +38,11 @@ const SamplingKernels& kernels_named(const std::string& isa) {
 
 LogitRows rows_of(const Sampler& sampler, const LogitsArray& logits, size_t num_ids) {
   if (static_cast<int>(logits.shape(1)) != sampler.vocab_size())
-    throw std::invalid_argument("logits have " + std::to_string(logits.shape(1)) + " columns, the sampler was built for vocab_size=" +
-                                std::to_string(sampler.vocab_size()));
+    throw std::invalid_argument("logits have " + std::to_string(logits.shape(1)) +
+                                " columns, the sampler's vocab_size is " + std::to_string(sampler.vocab_size()));
   if (logits.shape(0) != num_ids)
-    throw std::invalid_argument("logits have " + std::to_string(logits.shape(0)) + " rows for " + std::to_string(num_ids) + " ids");
+    throw std::invalid_argument("logits have " + std::to_string(logits.shape(0)) + " rows for " +
+                                std::to_string(num_ids) + " ids");
   const bool is_contiguous = logits.shape(0) == 0 || logits.shape(1) == 1 || logits.stride(1) == 1;
   if (!is_contiguous) throw std::invalid_argument("each row of logits must be contiguous");
   return {logits.data(), logits.stride(0), static_cast<int>(logits.shape(0))};
@@ -50,7 +51,8 @@ LogitRows rows_of(const Sampler& sampler, const LogitsArray& logits, size_t num_
 // (token ids [rows, width], logprobs [rows, width], counts [rows], ranks [rows])
 nb::tuple to_tuple(LogprobColumns columns) {
   const size_t rows = columns.counts.size(), width = static_cast<size_t>(columns.width);
-  return nb::make_tuple(to_array(std::move(columns.token_ids), {rows, width}), to_array(std::move(columns.logprobs), {rows, width}),
+  return nb::make_tuple(to_array(std::move(columns.token_ids), {rows, width}),
+                        to_array(std::move(columns.logprobs), {rows, width}),
                         to_array(std::move(columns.counts), {rows}), to_array(std::move(columns.ranks), {rows}));
 }
 
@@ -80,8 +82,8 @@ nb::tuple score(Sampler& sampler, const LogitsArray& logits, const IdsArray& tar
 
 void require_row(const Sampler& sampler, const LogitRowArray& logits) {
   if (static_cast<int>(logits.shape(0)) != sampler.vocab_size())
-    throw std::invalid_argument("a row of " + std::to_string(logits.shape(0)) + " logits; the sampler was built for vocab_size=" +
-                                std::to_string(sampler.vocab_size()));
+    throw std::invalid_argument("a row of " + std::to_string(logits.shape(0)) +
+                                " logits; the sampler's vocab_size is " + std::to_string(sampler.vocab_size()));
 }
 
 OutArray<float> adjust(Sampler& sampler, const LogitRowArray& logits, int slot) {
@@ -113,7 +115,8 @@ OutArray<double> exponential_noise(uint64_t seed, uint32_t position, int num_tok
     uint32_t words[kTokenBlock];
     const int block = token / kTokenBlock, j = token % kTokenBlock;
     kernels.draw({seed, position}, block, 0, words);
-    noise.push_back(block_minimum(least[block]) + (first[block] == static_cast<uint32_t>(j) ? 0.0 : exponential(words[j])));
+    const double excess = first[block] == static_cast<uint32_t>(j) ? 0.0 : exponential(words[j]);
+    noise.push_back(block_minimum(least[block]) + excess);
   }
   return to_array(std::move(noise), {static_cast<size_t>(num_tokens)});
 }
@@ -125,7 +128,8 @@ uint64_t row_mass(ThreadPool& pool, const LogitRowArray& logits, float temperatu
   Row row(size);
   if (!row.view(passes, logits.data(), size)) throw std::invalid_argument("the row holds a NaN");
   const Softmax softmax{row.max(), 1.0f / temperature};
-  return passes.weigh(row.blocks(), row.maxima(), row.num_blocks(), softmax, -std::numeric_limits<float>::infinity(), nullptr);
+  const float no_floor = -std::numeric_limits<float>::infinity();
+  return passes.weigh(row.blocks(), row.maxima(), row.num_blocks(), softmax, no_floor, nullptr);
 }
 
 }  // namespace
@@ -156,7 +160,8 @@ void bind_sampling(nb::module_& m) {
             new (self) Sampler(pool, vocab_size, valid_vocab_size, kernels_named(isa));
           },
           nb::arg("pool"), nb::arg("vocab_size"), nb::arg("valid_vocab_size"), nb::arg("isa"), nb::keep_alive<1, 2>())
-      .def("add", &Sampler::add, nb::arg("slot"), nb::arg("params"), nb::arg("prompt_token_ids"), nb::arg("output_token_ids"))
+      .def("add", &Sampler::add, nb::arg("slot"), nb::arg("params"), nb::arg("prompt_token_ids"),
+           nb::arg("output_token_ids"))
       .def("remove", &Sampler::remove, nb::arg("slot"))
       .def("sample", &sample, nb::arg("logits"), nb::arg("slots"))
       .def("score", &score, nb::arg("logits"), nb::arg("targets"), nb::arg("num_logprobs"))
@@ -164,8 +169,8 @@ void bind_sampling(nb::module_& m) {
       .def("candidates", &candidates, nb::arg("logits"), nb::arg("slot"));
 
   m.def("philox4x32", &philox, nb::arg("counter"), nb::arg("key"), "Philox4x32-10 of one counter.");
-  m.def("exponential_noise", &exponential_noise, nb::arg("seed"), nb::arg("position"), nb::arg("num_tokens"), nb::arg("isa"),
-        "Noise of token ids [0, num_tokens) at one output position.");
+  m.def("exponential_noise", &exponential_noise, nb::arg("seed"), nb::arg("position"), nb::arg("num_tokens"),
+        nb::arg("isa"), "Noise of token ids [0, num_tokens) at one output position.");
   m.def("row_mass", &row_mass, nb::arg("pool"), nb::arg("logits"), nb::arg("temperature"), nb::arg("isa"),
         "Sum of the weights of a row, in units of 2^-44 of the largest.");
 }

@@ -67,7 +67,8 @@ int draw(const SamplingKernels& kernels, const Row& row, const Cut& cut, NoiseKe
   Contest contest{kernels, row, cut, key, {kernels, likeliest, token_exponential(key.seed, key.position, likeliest)}};
   for (int b = 0; b < row.num_blocks(); b++) {
     if (row.maxima()[b] < cut.border.logit) continue;
-    const float most = scratch.bounds[b] * contest.winner.scale, least = static_cast<float>(scratch.least_words[b]) * 0x1p-38f;
+    const float most = scratch.bounds[b] * contest.winner.scale;
+    const float least = static_cast<float>(scratch.least_words[b]) * 0x1p-38f;  // not above block_minimum
     if (least > most) continue;
     contest.run_block(b, block_minimum(scratch.least_words[b]), static_cast<int>(scratch.first_tokens[b]), most);
   }

@@ -14,7 +14,8 @@ namespace octavo {
 
 constexpr int kTokenBlock = 64;
 
-// weight = exp(z) (base/vec_math.h), z = (logit - max) * inv_temperature, float32; exactly 1 for the most probable token.
+// weight = exp(z) as in base/vec_math.h, z = (logit - max) * inv_temperature, float32; exactly 1 for the most probable
+// token.
 struct Softmax {
   float max;
   float inv_temperature;

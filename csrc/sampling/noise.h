@@ -11,10 +11,10 @@
 //     R(b), f(b)   words 0 and 1 (its top six bits) of counter (b, position, 1, 0)
 //     e(t)         word (t / 8) mod 4 of counter (8 (t / 32) + t mod 8, position, 0, 0)
 //
-// and the Gumbel noise -log E(t). These E(t) are independent and standard exponential: the smallest of 64 such numbers is
-// exponential with rate 64, is equally likely any of them, and what the others exceed it by is exponential again (the
-// exponential has no memory). So one word says how good the best noise of 64 tokens is, and nearly all blocks are ruled
-// out without looking at their tokens.
+// and the Gumbel noise -log E(t). These E(t) are independent and standard exponential: the smallest of 64 such numbers
+// is exponential with rate 64, is equally likely any of them, and what the others exceed it by is exponential again
+// (the exponential has no memory). So one word says how good the best noise of 64 tokens is, and nearly all blocks are
+// ruled out without looking at their tokens.
 #pragma once
 #include <cstdint>
 

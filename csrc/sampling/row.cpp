@@ -20,7 +20,8 @@ int blocks_for(int size) { return (size + kTokenBlock - 1) / kTokenBlock; }
 
 Row::Row(int capacity)
     : blocks_(blocks_for(capacity)), maxima_(kTokenBlock * blocks_for(blocks_for(capacity)), -kInf),
-      maxima_maxima_(blocks_for(blocks_for(capacity))), owned_(new float[kTokenBlock * blocks_.size()]), is_edited_(blocks_.size()) {
+      maxima_maxima_(blocks_for(blocks_for(capacity))), owned_(new float[kTokenBlock * blocks_.size()]),
+      is_edited_(blocks_.size()) {
   for (size_t b = 0; b < maxima_maxima_.size(); b++) maxima_blocks_.push_back(&maxima_[kTokenBlock * b]);
 }
 
@@ -89,7 +90,7 @@ void Row::find_max(const SamplingKernels& kernels) {
 }
 
 int Row::argmax() const {
-  const auto first_equal = [this](const float* values) { return std::find(values, values + kTokenBlock, max_) - values; };
+  const auto first_equal = [this](const float* block) { return std::find(block, block + kTokenBlock, max_) - block; };
   const auto outer = std::find(maxima_maxima_.begin(), maxima_maxima_.end(), max_) - maxima_maxima_.begin();
   const auto block = kTokenBlock * outer + first_equal(maxima_blocks_[outer]);
   return static_cast<int>(kTokenBlock * block + first_equal(blocks_[block]));

@@ -53,7 +53,7 @@ class Row {
   std::vector<const float*> maxima_blocks_;
   std::vector<float> maxima_maxima_;
   float max_ = 0.0f;
-  std::unique_ptr<float[]> owned_;  // block b's private copy stands at kTokenBlock * b; what is not touched costs nothing
+  std::unique_ptr<float[]> owned_;  // block b's private copy stands at kTokenBlock * b; untouched parts cost nothing
   std::vector<int> edited_blocks_;  // since the last refresh, each once
   std::vector<char> is_edited_;     // [block]
 };

@@ -43,7 +43,8 @@ RowSampler::RowSampler(const SamplingKernels& kernels, int vocab_size, int valid
       truncated_(valid_vocab_size), edited_(valid_vocab_size), selector_(kernels, vocab_size),
       draw_(edited_.capacity_blocks()) {}
 
-RowStatus RowSampler::sample(const Passes& passes, const float* logits, const Slot& slot, int* token, LogprobEntry out) {
+RowStatus RowSampler::sample(const Passes& passes, const float* logits, const Slot& slot, int* token,
+                             LogprobEntry out) {
   *token = -1;
   const RowStatus status = prepare(passes, logits, slot);
   if (status != RowStatus::kOk) return status;

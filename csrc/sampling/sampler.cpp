@@ -11,16 +11,17 @@ namespace {
 constexpr int kMaxVocab = 1 << 19;  // masses of so many tokens still fit 64 bits
 
 void require_range(const char* name, int value, int low, int high) {
-  if (value < low || value > high)
-    throw std::invalid_argument(std::string(name) + "=" + std::to_string(value) + " must be in [" + std::to_string(low) + ", " +
-                                std::to_string(high) + "]");
+  if (value >= low && value <= high) return;
+  throw std::invalid_argument(std::string(name) + "=" + std::to_string(value) + " must be in [" + std::to_string(low) +
+                              ", " + std::to_string(high) + "]");
 }
 
 }  // namespace
 
 LogprobColumns::LogprobColumns(int rows, int row_width)
     : width(row_width), token_ids(static_cast<size_t>(rows) * row_width, -1),
-      logprobs(static_cast<size_t>(rows) * row_width, std::numeric_limits<float>::quiet_NaN()), counts(rows), ranks(rows) {}
+      logprobs(static_cast<size_t>(rows) * row_width, std::numeric_limits<float>::quiet_NaN()), counts(rows),
+      ranks(rows) {}
 
 LogprobEntry LogprobColumns::entry(int row) {
   const size_t first = static_cast<size_t>(row) * width;

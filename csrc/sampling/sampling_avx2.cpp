@@ -22,7 +22,8 @@ inline uint64_t sum_of(__m256i v) {
 
 // Four weights as integers, with the bits of 2^52 still on top.
 inline __m256i raw_mass(__m128 weights) {
-  const __m256d shifted = _mm256_fmadd_pd(_mm256_cvtps_pd(weights), _mm256_set1_pd(kMassUnits), _mm256_set1_pd(kMassMagic));
+  const __m256d units = _mm256_set1_pd(kMassUnits), magic = _mm256_set1_pd(kMassMagic);
+  const __m256d shifted = _mm256_fmadd_pd(_mm256_cvtps_pd(weights), units, magic);
   return _mm256_castpd_si256(shifted);
 }
 
@@ -42,7 +43,8 @@ inline void for_blocks_above(const float* maxima, int num_blocks, float above, V
   int b = 0;
   for (; b + 8 <= num_blocks; b += 8) {
     const __m256 in = _mm256_cmp_ps(_mm256_loadu_ps(maxima + b), threshold, _CMP_GT_OQ);
-    for (auto bits = static_cast<unsigned>(_mm256_movemask_ps(in)); bits; bits &= bits - 1) visit(b + __builtin_ctz(bits));
+    for (auto bits = static_cast<unsigned>(_mm256_movemask_ps(in)); bits; bits &= bits - 1)
+      visit(b + __builtin_ctz(bits));
   }
   for (; b < num_blocks; b++)
     if (maxima[b] > above) visit(b);
@@ -122,8 +124,8 @@ inline void philox_round(PhiloxLanes& c, __m256i key0, __m256i key1) {
   c.word[3] = p0;
 }
 
-// Philox of the eight counters (first + lane, position, purpose, 0): words[8 * w + lane]. Even and odd lanes are computed
-// apart and interleaved again.
+// Philox of the eight counters (first + lane, position, purpose, 0): words[8 * w + lane]. Even and odd lanes are
+// computed apart and interleaved again.
 inline void philox_lanes(NoiseKey key, uint32_t first, uint32_t purpose, uint32_t* words) {
   const __m256i base = _mm256_set1_epi64x(first), position = _mm256_set1_epi64x(key.position);
   const __m256i third = _mm256_set1_epi64x(purpose), fourth = _mm256_setzero_si256();

@@ -82,11 +82,12 @@ void race(NoiseKey key, int num_blocks, uint32_t* least_words, uint32_t* first_t
 uint64_t draw(NoiseKey key, int block, uint32_t last, uint32_t* words) {
   uint64_t below = 0;
   for (int first = 0; first < kTokenBlock; first += 32) {
-    for (int lane = 0; lane < 8; lane++) {
-      uint32_t counter[4] = {static_cast<uint32_t>(8 * ((kTokenBlock * block + first) / 32) + lane), key.position, kTokenNoise, 0};
+    const auto group = static_cast<uint32_t>((kTokenBlock * block + first) / 32);
+    for (uint32_t lane = 0; lane < 8; lane++) {
+      uint32_t counter[4] = {8 * group + lane, key.position, kTokenNoise, 0};
       philox4x32(counter, key.seed);
       for (int word = 0; word < 4; word++) {
-        const int j = first + 8 * word + lane;
+        const int j = first + 8 * word + static_cast<int>(lane);
         words[j] = counter[word];
         below |= static_cast<uint64_t>(counter[word] <= last) << j;
       }

@@ -45,8 +45,9 @@ bool adjacent(float low, float high) { return static_cast<int64_t>(ordered(high)
 uint64_t share_of(uint64_t total, double p) {
   const double scaled = std::ldexp(p, 62) - 0x1p22;
   if (scaled < 1.0) return 1;
-  const unsigned __int128 product = static_cast<unsigned __int128>(scaled) * total;
-  return std::max<uint64_t>(1, static_cast<uint64_t>((product + ((static_cast<unsigned __int128>(1) << 62) - 1)) >> 62));
+  using Wide = unsigned __int128;
+  const Wide product = static_cast<Wide>(scaled) * total, one = static_cast<Wide>(1) << 62;
+  return std::max<uint64_t>(1, static_cast<uint64_t>((product + one - 1) >> 62));
 }
 
 }  // namespace
@@ -154,11 +155,13 @@ Selector::Field Selector::compact(const Row& row, const float* weights, Tally ba
   std::fill(&compact_logits_[count], &compact_logits_[0] + num_blocks * kTokenBlock, -kInf);
   if (weights)
     for (size_t i = 0; i < count; i++) compact_weights_[i] = weights[ids_[i]];
-  return {compact_blocks_.data(), no_maxima_.data(), weights ? compact_weights_.get() : nullptr, static_cast<int>(num_blocks), base};
+  return {compact_blocks_.data(), no_maxima_.data(), weights ? compact_weights_.get() : nullptr,
+          static_cast<int>(num_blocks), base};
 }
 
 void Selector::collect(const Field& field, const Bracket& bracket) {
-  const int count = kernels_.collect(field.blocks, field.maxima, field.num_blocks, bracket.low, bracket.high, found_.get());
+  const int count =
+      kernels_.collect(field.blocks, field.maxima, field.num_blocks, bracket.low, bracket.high, found_.get());
   ids_.assign(found_.get(), found_.get() + count);
 }
 

@@ -26,7 +26,9 @@ struct SlotParams {
   std::vector<std::vector<int>> bad_words;
   std::vector<int> stop_token_ids;  // masked until min_tokens
 
-  bool counts_tokens() const { return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f; }
+  bool counts_tokens() const {
+    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
+  }
 };
 
 class Slot {
