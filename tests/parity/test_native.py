@@ -1,6 +1,7 @@
 """The native executor, whose activations are rounded to 8 bits, lies as near to the references as llama.cpp does."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,8 +64,10 @@ def noise(request: pytest.FixtureRequest) -> Noise:
 
 
 @pytest.fixture(scope="module")
-def driver(noise: Noise) -> Driver:
-    return open_model(noise.model, build, tokens=LONGEST, dtype=KVDtype.FP16)
+def driver(noise: Noise) -> Iterator[Driver]:
+    opened = open_model(noise.model, build, tokens=LONGEST, dtype=KVDtype.FP16)
+    yield opened
+    opened.executor.close()
 
 
 def assert_as_near_as_llama_cpp(scored: Scored, noise: Noise) -> None:

@@ -1,5 +1,6 @@
 """The reference executor in float32 gives the values that the models define."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,8 +54,10 @@ def share(request: pytest.FixtureRequest) -> Share:
 
 
 @pytest.fixture(scope="module")
-def driver(share: Share) -> Driver:
-    return open_model(share.model, build, tokens=1700, dtype=KVDtype.FP32)
+def driver(share: Share) -> Iterator[Driver]:
+    opened = open_model(share.model, build, tokens=1700, dtype=KVDtype.FP32)
+    yield opened
+    opened.executor.close()
 
 
 def assert_same_steps(driver: Driver, rows: list[GreedyRow]) -> None:
