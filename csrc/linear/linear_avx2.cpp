@@ -97,6 +97,14 @@ void write_tile(const PackedLinear& w, const Output& out, int tile, int row, int
   }
 }
 
+constexpr int kFarRows = 32;  // rows from which outputs far apart (a vocabulary's) would be waited for when written
+
+// Asks for the lines that write_tile will write, while the sums are still to be computed.
+void ask_for_outputs(const PackedLinear& w, const Output& out, int tile, int row, int rows) {
+  const float* y = out.y + static_cast<size_t>(row) * out.ldy + static_cast<size_t>(tile) * w.tile_cols;
+  for (int r = 0; r < rows; r++, y += out.ldy) __builtin_prefetch(y, 1, 2);
+}
+
 // Calls sum(column, row, rows, acc) for each block of rows and tile, and writes what it gives.
 template <class Sum>
 OCTAVO_INLINE void for_each_tile(const PackedLinear& w, int rows, const Output& out, int tile_begin, int tile_end, Sum&& sum) {
@@ -104,6 +112,7 @@ OCTAVO_INLINE void for_each_tile(const PackedLinear& w, int rows, const Output& 
   for (int row = 0; row < rows; row += kRowBlock) {
     const int count = smaller(kRowBlock, rows - row);
     for (int tile = tile_begin; tile < tile_end; tile++) {
+      if (count >= kFarRows) ask_for_outputs(w, out, tile, row, count);
       sum(w.data + static_cast<size_t>(tile) * w.tile_bytes, row, count, acc);
       write_tile(w, out, tile, row, count, acc);
     }
