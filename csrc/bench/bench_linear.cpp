@@ -1,5 +1,5 @@
-// Speed of the linear kernels on one core: thread CPU time, 20th percentile of many short calls, so that neighbours on a
-// shared machine disturb little. Weights rotate over 160 MB of copies: with few rows they stream from memory.
+// Speed of the linear kernels on one core: thread CPU time, 20th percentile of many short calls, so that neighbours on
+// a shared machine disturb little. Weights rotate over 160 MB of copies: with few rows they stream from memory.
 //   bench_linear [avx2|portable] [FORMAT K N]...      without shapes: the table of docs/kernels.md
 #include <time.h>
 
@@ -29,13 +29,14 @@ struct NamedFormat {
   const char* name;
   Format format;
 };
-constexpr NamedFormat kFormats[] = {{"F32", Format::F32},   {"F16", Format::F16},   {"BF16", Format::BF16}, {"Q4_0", Format::Q4_0},
-                                    {"Q4_1", Format::Q4_1}, {"Q5_0", Format::Q5_0}, {"Q5_1", Format::Q5_1}, {"Q8_0", Format::Q8_0},
-                                    {"Q4_K", Format::Q4_K}, {"Q5_K", Format::Q5_K}, {"Q6_K", Format::Q6_K}};
-const std::vector<Shape> kShapes = {{"Q4_1", 576, 576},  {"Q4_1", 576, 1536},  {"Q4_1", 1536, 576}, {"Q4_0", 576, 1536},
+constexpr NamedFormat kFormats[] = {{"F32", Format::F32},   {"F16", Format::F16},   {"BF16", Format::BF16},
+                                    {"Q4_0", Format::Q4_0}, {"Q4_1", Format::Q4_1}, {"Q5_0", Format::Q5_0},
+                                    {"Q5_1", Format::Q5_1}, {"Q8_0", Format::Q8_0}, {"Q4_K", Format::Q4_K},
+                                    {"Q5_K", Format::Q5_K}, {"Q6_K", Format::Q6_K}};
+const std::vector<Shape> kShapes = {{"Q4_1", 576, 576},   {"Q4_1", 576, 1536}, {"Q4_1", 1536, 576}, {"Q4_0", 576, 1536},
                                     {"Q8_0", 576, 49152}, {"Q5_0", 896, 4864}, {"Q5_0", 640, 2048}, {"Q5_1", 896, 4864},
-                                    {"Q4_K", 4864, 896}, {"Q4_K", 2048, 640},  {"Q5_K", 4864, 896}, {"Q6_K", 4864, 896},
-                                    {"Q6_K", 2048, 640}, {"BF16", 576, 1536},  {"F16", 576, 1536},  {"F32", 576, 1536}};
+                                    {"Q4_K", 4864, 896},  {"Q4_K", 2048, 640}, {"Q5_K", 4864, 896}, {"Q6_K", 4864, 896},
+                                    {"Q6_K", 2048, 640},  {"BF16", 576, 1536}, {"F16", 576, 1536},  {"F32", 576, 1536}};
 constexpr int kRows[] = {1, 2, 4, 8, 16, 32, 128};
 constexpr size_t kStreamBytes = 160u << 20;
 constexpr int kOutputsPerCall = 3072;

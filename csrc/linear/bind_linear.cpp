@@ -1,4 +1,5 @@
-// `octavo._native.linear`: the linear kernels one by one, for tests and measurements. The executor calls the table itself.
+// `octavo._native.linear`: the linear kernels one by one, for tests and measurements. The executor calls the table
+// itself.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -57,14 +58,16 @@ struct PackedWeight {
 };
 
 void check_tiles(const PackedLinear& w, int begin, int end) {
-  require(0 <= begin && begin <= end && end <= w.num_tiles,
-          "tiles [" + std::to_string(begin) + ", " + std::to_string(end) + ") outside [0, " + std::to_string(w.num_tiles) + ")");
+  require(0 <= begin && begin <= end && end <= w.num_tiles, "tiles [" + std::to_string(begin) + ", " +
+                                                                std::to_string(end) + ") outside [0, " +
+                                                                std::to_string(w.num_tiles) + ")");
 }
 
 PackedWeight pack(int format, const Bytes& raw, int n, int k, const std::optional<Ints>& row_order) {
   PackedWeight weight{linear_layout(static_cast<Format>(format), n, k), nullptr};
   const size_t expected = linear_file_bytes(static_cast<Format>(format), n, k);
-  require(raw.size() == expected, "raw has " + std::to_string(raw.size()) + " bytes, the shape needs " + std::to_string(expected));
+  require(raw.size() == expected,
+          "raw has " + std::to_string(raw.size()) + " bytes, the shape needs " + std::to_string(expected));
   require(!row_order || row_order->size() == static_cast<size_t>(n), "row_order must have one entry per output");
   for (size_t i = 0; row_order && i < row_order->size(); i++) {
     require(row_order->data()[i] >= 0 && row_order->data()[i] < n, "row_order holds a row outside the weight");
@@ -72,7 +75,8 @@ PackedWeight pack(int format, const Bytes& raw, int n, int k, const std::optiona
   weight.data = aligned_zeros<uint8_t>(weight.layout.num_tiles * weight.layout.tile_bytes);
   weight.layout.data = weight.data.get();
   nb::gil_scoped_release release;
-  linear_pack(weight.layout, raw.data(), row_order ? row_order->data() : nullptr, 0, weight.layout.num_tiles, weight.data.get());
+  linear_pack(weight.layout, raw.data(), row_order ? row_order->data() : nullptr, 0, weight.layout.num_tiles,
+              weight.data.get());
   return weight;
 }
 
@@ -83,15 +87,17 @@ Aligned<ActGroup> quantized(const LinearKernels& kernels, const float* x, int ro
 }
 
 // y[:, tiles] = x W^T (+ bias) (+ y), in place.
-void run(const PackedWeight& weight, const FloatMatrix& x, nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu> y,
-         const std::optional<FloatVector>& bias, bool add, const std::string& isa, const std::optional<Range>& tiles) {
+void run(const PackedWeight& weight, const FloatMatrix& x,
+         nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu> y, const std::optional<FloatVector>& bias,
+         bool add, const std::string& isa, const std::optional<Range>& tiles) {
   const PackedLinear& w = weight.layout;
   const LinearKernels& kernels = kernels_named(isa);
   const int rows = static_cast<int>(x.shape(0));
   const Range range = tiles.value_or(Range{0, w.num_tiles});
   check_tiles(w, range.first, range.second);
   require(x.shape(1) == static_cast<size_t>(w.k), "x must have " + std::to_string(w.k) + " columns");
-  require(y.shape(0) == x.shape(0) && y.shape(1) >= static_cast<size_t>(w.n), "y must have x's rows and at least n columns");
+  require(y.shape(0) == x.shape(0) && y.shape(1) >= static_cast<size_t>(w.n),
+          "y must have x's rows and at least n columns");
   require(!bias || bias->size() == static_cast<size_t>(w.n), "bias must have one entry per output");
   nb::gil_scoped_release release;
   Aligned<ActGroup> panels;
@@ -144,15 +150,16 @@ void bind_linear(nb::module_& m) {
       .def_prop_ro("tile_cols", [](const PackedWeight& w) { return w.layout.tile_cols; })
       .def_prop_ro("num_tiles", [](const PackedWeight& w) { return w.layout.num_tiles; })
       .def_prop_ro("num_bytes", [](const PackedWeight& w) { return w.layout.num_tiles * w.layout.tile_bytes; });
-  linear.def("pack", &pack, nb::arg("format"), nb::arg("raw"), nb::arg("n"), nb::arg("k"), nb::arg("row_order") = nb::none(),
-             "Packs an [n, k] weight from its file bytes; `format` is the GGUF type number. ValueError on a wrong shape.");
+  linear.def(
+      "pack", &pack, nb::arg("format"), nb::arg("raw"), nb::arg("n"), nb::arg("k"), nb::arg("row_order") = nb::none(),
+      "Packs an [n, k] weight from its file bytes; `format` is the GGUF type number. ValueError on a wrong shape.");
   linear.def("run", &run, nb::arg("weight"), nb::arg("x"), nb::arg("y"), nb::kw_only(), nb::arg("bias") = nb::none(),
              nb::arg("add") = false, nb::arg("isa") = "auto", nb::arg("tiles") = nb::none(),
              "y[rows, n] = x[rows, k] W^T (+ bias) (+ y) in place, for the tile columns [tiles[0], tiles[1]).");
   linear.def("quantize", &quantize, nb::arg("x"), nb::kw_only(), nb::arg("isa") = "auto",
              "(codes, s, sm, isum, half) of the int8 activations of x[rows, k].");
-  linear.def("dequantize_row", &dequantize_row, nb::arg("weight"), nb::arg("row"), nb::kw_only(), nb::arg("isa") = "auto",
-             "Row `row` of the weight as float32[k].");
+  linear.def("dequantize_row", &dequantize_row, nb::arg("weight"), nb::arg("row"), nb::kw_only(),
+             nb::arg("isa") = "auto", "Row `row` of the weight as float32[k].");
 }
 
 }  // namespace octavo

@@ -31,7 +31,9 @@ inline uint32_t step_codes(const Codes6& t, int channel, int step) {
   return nibbles_at(t.q[step], channel) | high << 4;
 }
 
-inline uint32_t step_codes(const Codes8& t, int channel, int step) { return word_at(t.half[channel / 8].q[step], channel); }
+inline uint32_t step_codes(const Codes8& t, int channel, int step) {
+  return word_at(t.half[channel / 8].q[step], channel);
+}
 
 // The 32 unsigned codes of a channel, inputs ascending.
 template <class Codes>

@@ -1,8 +1,8 @@
 // The blocks of number formats as they stand in GGUF files (ggml's quantisation formats), read for repacking.
 //
-// FileBlock<B> for a packed block B: kBytes, the size of one row's block in the file; `shared` copies the scales a block
-// has once into channel c; `group` gives the 32 codes of group g, inputs ascending, and copies that group's scales.
-// Files are little-endian, as is every target.
+// FileBlock<B> for a packed block B: kBytes, the size of one row's block in the file; `shared` copies the scales a
+// block has once into channel c; `group` gives the 32 codes of group g, inputs ascending, and copies that group's
+// scales. Files are little-endian, as is every target.
 #pragma once
 #include <cstring>
 #include <type_traits>

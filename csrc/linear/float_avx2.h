@@ -1,7 +1,7 @@
 // Float formats on AVX2: one accumulator per output, inputs ascending, so any blocking gives the same bits.
 //
-// One or two rows: 32 channels (four vectors) per row while the column streams by, widened on the fly. More rows: six rows
-// x two vectors, stretch after stretch of half the column in L1. Included by linear_avx2.cpp only.
+// One or two rows: 32 channels (four vectors) per row while the column streams by, widened on the fly. More rows: six
+// rows x two vectors, stretch after stretch of half the column in L1. Included by linear_avx2.cpp only.
 #pragma once
 #include <immintrin.h>
 
@@ -10,7 +10,9 @@
 namespace octavo {
 namespace {
 
-OCTAVO_INLINE __m256 load_weights(Float32Tag, const uint32_t* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+OCTAVO_INLINE __m256 load_weights(Float32Tag, const uint32_t* p) {
+  return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+}
 OCTAVO_INLINE __m256 load_weights(Float16Tag, const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -36,8 +38,8 @@ constexpr int kInputBytes = kFloatChannels * sizeof(typename Tag::Stored);
 // acc[R][kFloatChannels] += x[R][count] * w, where w[i] are `vectors` vectors at w + i * stride; asks for the memory
 // `distance` bytes ahead, one input's worth per input.
 template <class Asked, int R, int vectors, class Tag>
-__attribute__((noinline)) void add_inputs(Tag tag, const typename Tag::Stored* w, int stride, const FloatRows& x, int count,
-                                          float* acc, ptrdiff_t distance) {
+__attribute__((noinline)) void add_inputs(Tag tag, const typename Tag::Stored* w, int stride, const FloatRows& x,
+                                          int count, float* acc, ptrdiff_t distance) {
   __m256 sums[R][vectors];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++) {

@@ -1,10 +1,10 @@
 // Integer formats on AVX2: exact dots by vpmaddubsw with 16-bit sums, one float epilogue per group.
 //
-// A step multiplies the 8-bit codes of 16 channels x 4 inputs with 4 broadcast activations; sums stay in 16 bits as long
-// as `exact_steps` allows (2 * code * 127 per step), then vpmaddwd makes them 32-bit: eight channels, no horizontal sum.
-// Few rows: codes are taken apart as the packed column streams by. From kUnpackRows rows on, a stretch of the column is
-// taken apart once into L1 and reused by every panel, while the first panel prefetches the next column's bytes.
-// Included by linear_avx2.cpp only.
+// A step multiplies the 8-bit codes of 16 channels x 4 inputs with 4 broadcast activations; sums stay in 16 bits as
+// long as `exact_steps` allows (2 * code * 127 per step), then vpmaddwd makes them 32-bit: eight channels, no
+// horizontal sum. Few rows: codes are taken apart as the packed column streams by. From kUnpackRows rows on, a stretch
+// of the column is taken apart once into L1 and reused by every panel, while the first panels prefetch the next
+// column's bytes. Included by linear_avx2.cpp only.
 #pragma once
 #include <immintrin.h>
 
@@ -151,7 +151,8 @@ struct TwoPlanes {  // bytes - 128
 #pragma GCC unroll 4
       for (int r = 0; r < R; r++) {
         const __m256i offset = _mm256_slli_epi32(_mm256_set1_epi32(a.isum[r]), 7);
-        const __m256i dot = _mm256_add_epi32(_mm256_madd_epi16(sums.lo[r], ones), _mm256_madd_epi16(sums.hi[r], sixteens));
+        const __m256i dot =
+            _mm256_add_epi32(_mm256_madd_epi16(sums.lo[r], ones), _mm256_madd_epi16(sums.hi[r], sixteens));
         float* p = acc + kChannels * r + 8 * half;
         _mm256_storeu_ps(p, scaled(_mm256_sub_epi32(dot, offset), w.first.v[half], _mm256_broadcast_ss(a.s + r),
                                    _mm256_loadu_ps(p)));
@@ -184,11 +185,13 @@ constexpr int kUnpackRows = exact_steps<Codes> == kSteps ? 12 : 8;
 template <>
 constexpr int kUnpackRows<Codes8> = 12;
 
-// Bytes between what is computed with and what is asked for, where a column is read once. An Intel server core gained 30 %
-// with one row and 40 to 90 % with four (docs/kernels.md). Zen 3 streams best left alone: there it asks for what it reads.
+// Bytes between what is computed with and what is asked for, where a column is read once. An Intel server core gained
+// 30 % with one row and 40 to 90 % with four (docs/kernels.md). Zen 3 streams best left alone: there it asks for what
+// it reads.
 inline ptrdiff_t stream_distance() { return __builtin_cpu_is("amd") ? 0 : 2048; }
 
-// What to ask the memory for while computing: `lines` cache lines per group of `bytes`, kept in the cache that `hint` says.
+// What to ask the memory for while computing: `lines` cache lines per group of `bytes`, kept in the cache that `hint`
+// says.
 template <int bytes_, int lines_, _mm_hint hint>
 struct Ahead {
   static constexpr int bytes = bytes_, lines = lines_;

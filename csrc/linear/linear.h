@@ -22,17 +22,29 @@
 namespace octavo {
 
 // Number formats of weights as they stand in files (GGUF block layouts).
-enum class Format : int { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, BF16 = 30 };
+enum class Format : int {
+  F32 = 0,
+  F16 = 1,
+  Q4_0 = 2,
+  Q4_1 = 3,
+  Q5_0 = 6,
+  Q5_1 = 7,
+  Q8_0 = 8,
+  Q4_K = 12,
+  Q5_K = 13,
+  Q6_K = 14,
+  BF16 = 30
+};
 
 // Four rows x 32 inputs of int8 activations.
 constexpr int kPanelRows = 4;
 constexpr int kGroup = 32;
 struct ActGroup {
   int8_t q[kPanelRows][kGroup];
-  float s[kPanelRows];      // scale
-  float sm[kPanelRows];     // s * sum(q)
-  int32_t isum[kPanelRows]; // sum(q)
-  int32_t half[kPanelRows]; // sum(q[0..15]), for formats with a scale per 16 inputs
+  float s[kPanelRows];       // scale
+  float sm[kPanelRows];      // s * sum(q)
+  int32_t isum[kPanelRows];  // sum(q)
+  int32_t half[kPanelRows];  // sum(q[0..15]), for formats with a scale per 16 inputs
 };
 static_assert(sizeof(ActGroup) == 192, "one panel group is three cache lines");
 
@@ -40,10 +52,10 @@ static_assert(sizeof(ActGroup) == 192, "one panel group is three cache lines");
 // inputs, columns after each other. Memory belongs to the caller's arena (64-byte aligned, huge pages asked for).
 struct PackedLinear {
   Format format;
-  int n, k;            // outputs, inputs as in the model
-  int tile_cols;       // outputs per tile column; the last column is padded with zero weights
-  int num_tiles;       // ceil(n / tile_cols)
-  size_t tile_bytes;   // bytes of one tile column
+  int n, k;           // outputs, inputs as in the model
+  int tile_cols;      // outputs per tile column; the last column is padded with zero weights
+  int num_tiles;      // ceil(n / tile_cols)
+  size_t tile_bytes;  // bytes of one tile column
   const uint8_t* data;
   bool int8_activations() const { return format != Format::F32 && format != Format::F16 && format != Format::BF16; }
 };
@@ -53,9 +65,9 @@ struct PackedLinear {
 PackedLinear linear_layout(Format format, int n, int k);
 // Bytes of the same weight in a file. Throws as linear_layout does.
 size_t linear_file_bytes(Format format, int n, int k);
-// Packs raw file bytes (row-major blocks) into `out` (num_tiles * tile_bytes). `row_order` maps output channel -> row in
-// the file (null: identity), so permuted q/k rows cost nothing. Columns [tile_begin, tile_end) only, so that threads can
-// share the work.
+// Packs raw file bytes (row-major blocks) into `out` (num_tiles * tile_bytes). `row_order` maps output channel -> row
+// in the file (null: identity), so permuted q/k rows cost nothing. Columns [tile_begin, tile_end) only, so that threads
+// can share the work.
 void linear_pack(const PackedLinear& layout, const uint8_t* raw, const int* row_order, int tile_begin, int tile_end,
                  uint8_t* out);
 
@@ -70,12 +82,13 @@ struct Activations {
 // Kernels of one instruction set. All tables give equal bits.
 struct LinearKernels {
   // Quantises rows [row_begin, row_end) of x into panels with `k / 32` groups each; row r is row r % 4 of panel r / 4.
-  // `panels` must be 64-byte aligned. Rows of the last panel that hold no activation are never read. Two calls may share
-  // a panel (they write different rows of it). Per group, amax = max |x|: s = amax / 127, a = round-to-even(x * (127 /
-  // amax)); below amax = 2^-119 the group is zero (s = 0), where NaN or infinity occurs s = NaN and a = 0.
+  // Align `panels` to 64 bytes for speed. Rows of the last panel that hold no activation are never read. Two calls may
+  // share a panel (they write different rows of it). Per group, amax = max |x|: s = amax / 127, a = round-to-even(x *
+  // (127 / amax)); below amax = 2^-119 the group is zero (s = 0), where NaN or infinity occurs s = NaN and a = 0.
   void (*quantize_rows)(const float* x, int ldx, int row_begin, int row_end, int k, ActGroup* panels);
-  // y[r][c] = (sum + bias[c]) + y[r][c], without the terms not asked for (bias null, add false), for the outputs of tile columns [tile_begin, tile_end)
-  // and all rows. `y` points at output 0 of this weight; padded outputs are not written.
+  // y[r][c] = (sum + bias[c]) + y[r][c], without the terms not asked for (bias null, add false), for the outputs of
+  // tile columns [tile_begin, tile_end) and all rows. `y` points at output 0 of this weight; padded outputs are not
+  // written.
   void (*run)(const PackedLinear& w, const Activations& a, const float* bias, bool add, float* y, int ldy,
               int tile_begin, int tile_end);
   // One row of the weight as float32 (embedding lookup): out[k], the exact value the format defines.

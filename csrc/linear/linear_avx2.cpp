@@ -107,7 +107,8 @@ void ask_for_outputs(const PackedLinear& w, const Output& out, int tile, int row
 
 // Calls sum(column, row, rows, acc) for each block of rows and tile, and writes what it gives.
 template <class Sum>
-OCTAVO_INLINE void for_each_tile(const PackedLinear& w, int rows, const Output& out, int tile_begin, int tile_end, Sum&& sum) {
+OCTAVO_INLINE void for_each_tile(const PackedLinear& w, int rows, const Output& out, int tile_begin, int tile_end,
+                                 Sum&& sum) {
   alignas(64) float acc[kRowBlock * kFloatChannels];
   for (int row = 0; row < rows; row += kRowBlock) {
     const int count = smaller(kRowBlock, rows - row);

@@ -8,8 +8,8 @@
 namespace octavo {
 namespace {
 
-constexpr int kRowBlock = 32;                   // rows that share one decoding of a tile
-constexpr float kSmallestMaximum = 0x1p-119f;   // below it 127 / amax would overflow
+constexpr int kRowBlock = 32;                  // rows that share one decoding of a tile
+constexpr float kSmallestMaximum = 0x1p-119f;  // below it 127 / amax would overflow
 constexpr uint32_t kInfinityBits = 0x7f800000u;
 
 // ---- activations
@@ -82,7 +82,8 @@ void decode_group(const B& block, int g, DecodedGroup& out) {
   for (int c = 0; c < kChannels; c++) {
     uint8_t codes[kGroup];
     channel_codes(static_cast<const typename B::Codes&>(group), c, codes);
-    for (int i = 0; i < kGroup; i++) out.codes[c][i] = static_cast<int16_t>(codes[i] - signed_offset<typename B::Scales>());
+    for (int i = 0; i < kGroup; i++)
+      out.codes[c][i] = static_cast<int16_t>(codes[i] - signed_offset<typename B::Scales>());
     for (int half = 0; half < 2; half++) out.d[half][c] = Scales::d(block, group, c, half);
     out.m[c] = Scales::m(block, group, c);
   }
@@ -141,7 +142,8 @@ void sum_tile(const typename Tag::Stored* column, const Activations& a, int row,
   for (int i = 0; i < rows * kFloatChannels; i++) acc[i] = 0.0f;
   for (int i = 0; i < k; i++) {
     float w[kFloatChannels];
-    for (int c = 0; c < kFloatChannels; c++) w[c] = decode_float(tag, column[static_cast<size_t>(i) * kFloatChannels + c]);
+    for (int c = 0; c < kFloatChannels; c++)
+      w[c] = decode_float(tag, column[static_cast<size_t>(i) * kFloatChannels + c]);
     for (int r = 0; r < rows; r++) {
       const float x = a.x[static_cast<size_t>(row + r) * a.ldx + i];
       float* sums = acc + r * kFloatChannels;

@@ -84,12 +84,14 @@ OCTAVO_INLINE Vector16 times(Vector16 a, float b) { return times(a, {{_mm256_set
 
 OCTAVO_INLINE Vector16 load_bytes(const uint8_t* p) {
   const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {{_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))}};
+  return {
+      {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))}};
 }
 
 OCTAVO_INLINE Vector16 load_bytes(const int8_t* p) {
   const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {{_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))}};
+  return {
+      {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))}};
 }
 
 OCTAVO_INLINE Vector16 load_floats(const float* p) { return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}}; }
@@ -183,7 +185,8 @@ void unpack_blocks(const B* from, int blocks, U* to) {
       const GroupScales scales = scales_of(from[b], g);
       store_floats(to->first, scales.first);
       store_floats(to->second, scales.second);
-      unpack_codes(static_cast<const typename B::Codes&>(from[b].group[g]), static_cast<typename U::Codes&>(to->group[0]));
+      unpack_codes(static_cast<const typename B::Codes&>(from[b].group[g]),
+                   static_cast<typename U::Codes&>(to->group[0]));
     }
   }
 }

@@ -74,7 +74,8 @@ void pack_float_column(const uint8_t* raw, int k, int channels, RowOf&& row_of, 
   auto* packed = reinterpret_cast<Stored*>(out);
   for (int i0 = 0; i0 < k; i0 += kChunk) {
     const int count = k - i0 < kChunk ? k - i0 : kChunk;
-    if (channels < kFloatChannels) std::memset(packed + static_cast<size_t>(i0) * kFloatChannels, 0, count * kFloatChannels * sizeof(Stored));
+    if (channels < kFloatChannels)
+      std::memset(packed + static_cast<size_t>(i0) * kFloatChannels, 0, count * kFloatChannels * sizeof(Stored));
     for (int c = 0; c < channels; c++) {
       Stored row[kChunk];
       std::memcpy(row, raw + (row_of(c) * k + i0) * sizeof(Stored), count * sizeof(Stored));
@@ -88,8 +89,9 @@ int round_up_division(int a, int b) { return a / b + (a % b != 0); }
 std::string shape_of(int n, int k) { return "linear weight [" + std::to_string(n) + ", " + std::to_string(k) + "]"; }
 
 [[noreturn]] void refuse_inputs(Format format, int n, int k, int block) {
-  throw std::invalid_argument(shape_of(n, k) + ": GGUF type " + std::to_string(static_cast<int>(format)) + " has blocks of " +
-                              std::to_string(block) + " inputs, which does not divide " + std::to_string(k));
+  throw std::invalid_argument(shape_of(n, k) + ": GGUF type " + std::to_string(static_cast<int>(format)) +
+                              " has blocks of " + std::to_string(block) + " inputs, which does not divide " +
+                              std::to_string(k));
 }
 
 // Sizes of one tile column and of one row in the file; tile_cols stays 0 for a type without a kernel.
@@ -114,7 +116,8 @@ Sizes sizes_of(Format format, int n, int k) {
         sizes = {kFloatChannels, bytes * kFloatChannels, bytes};
       });
   if (sizes.tile_cols == 0) {
-    throw std::invalid_argument(shape_of(n, k) + ": no kernel for GGUF type " + std::to_string(static_cast<int>(format)));
+    throw std::invalid_argument(shape_of(n, k) + ": no kernel for GGUF type " +
+                                std::to_string(static_cast<int>(format)));
   }
   return sizes;
 }
@@ -126,7 +129,9 @@ PackedLinear linear_layout(Format format, int n, int k) {
   return {format, n, k, sizes.tile_cols, round_up_division(n, sizes.tile_cols), sizes.tile_bytes, nullptr};
 }
 
-size_t linear_file_bytes(Format format, int n, int k) { return sizes_of(format, n, k).row_bytes * static_cast<size_t>(n); }
+size_t linear_file_bytes(Format format, int n, int k) {
+  return sizes_of(format, n, k).row_bytes * static_cast<size_t>(n);
+}
 
 void linear_pack(const PackedLinear& layout, const uint8_t* raw, const int* row_order, int tile_begin, int tile_end,
                  uint8_t* out) {

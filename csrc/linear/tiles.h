@@ -95,7 +95,8 @@ using BlockQ6_K = Block<SuperHalves, Codes6>;
 
 // Multiples of 32 bytes: with 64-byte aligned columns no 32-byte load straddles a cache line.
 static_assert(sizeof(BlockQ4_0) == 288 && sizeof(BlockQ4_1) == 320 && sizeof(BlockQ5_0) == 352, "packed layout");
-static_assert(sizeof(BlockQ5_1) == 384 && sizeof(BlockQ8_0) == 544 && sizeof(BlockQ4_K) == 64 + 8 * 288, "packed layout");
+static_assert(sizeof(BlockQ5_1) == 384 && sizeof(BlockQ8_0) == 544 && sizeof(BlockQ4_K) == 64 + 8 * 288,
+              "packed layout");
 static_assert(sizeof(BlockQ5_K) == 64 + 8 * 352 && sizeof(BlockQ6_K) == 32 + 8 * 416, "packed layout");
 
 struct Float32Tag {
