@@ -17,6 +17,9 @@ MaxTokens = Annotated[
 ]
 Temperature = Annotated[float, typer.Option(help="0 always takes the most probable token.")]
 
+SYSTEM = "You are Octavo, a helpful assistant. Answer clearly and briefly."
+"""Small models answer a bare question with whatever their training text suggests; a word about the role steadies them.
+Templates without a system role go without it."""
 HELP = "/reset forgets the conversation, /stats tells about the last answer, /quit ends."
 
 
@@ -28,7 +31,7 @@ def chat(
     prompt: Annotated[
         str | None, typer.Argument(help="The question; without one a conversation begins.", show_default=False)
     ] = None,
-    system: Annotated[str | None, typer.Option(help="A system message first.", show_default=False)] = None,
+    system: Annotated[str, typer.Option(help='The system message; "" leaves it to the model\'s template.')] = SYSTEM,
     max_tokens: MaxTokens = None,
     temperature: Temperature = 0.0,
 ) -> None:
@@ -47,7 +50,7 @@ def chat(
         prompt = sys.stdin.read()
     params = SamplingParams(temperature=temperature, max_tokens=max_tokens)
     with load_model(settings) as llm:
-        conversation = Conversation(llm, params, system)
+        conversation = Conversation(llm, params, system if llm.takes_system_message or system != SYSTEM else "")
         if prompt is not None:
             _answer(conversation, prompt)
         else:

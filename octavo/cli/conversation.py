@@ -11,11 +11,11 @@ from octavo.request.params import SamplingParams
 class Conversation:
     """The messages so far, and the statistics of the last answer."""
 
-    def __init__(self, llm: LLM, params: SamplingParams, system: str | None = None) -> None:
+    def __init__(self, llm: LLM, params: SamplingParams, system: str = "") -> None:
         self.model = llm.info.model
         self._llm = llm
         self._params = params
-        self._system = [] if system is None else [{"role": "system", "content": system}]
+        self._system = [{"role": "system", "content": system}] if system else []
         self._messages = list(self._system)
         self._last: RequestStats | None = None
 

@@ -108,6 +108,11 @@ class LLM:
         """Token ids of a conversation under the model's chat template, ready for an answer."""
         return self._words.render_chat(messages)
 
+    @property
+    def takes_system_message(self) -> bool:
+        """Whether the chat template knows the system role (some refuse it)."""
+        return self._words.takes_system_message
+
     def load(self) -> EngineLoad:
         """Figures and counters of the engine core."""
         return self._core.load()

@@ -34,6 +34,16 @@ class Words:
         eos_ids = () if self.tokenizer is None else self.tokenizer.eos_ids
         return replace(info, eos_token_ids=eos_ids, sampling_defaults=self.sampling_defaults)
 
+    @property
+    def takes_system_message(self) -> bool:
+        """Whether the template accepts a conversation that begins with a system message."""
+        probe = [{"role": "system", "content": "x"}, {"role": "user", "content": "x"}]
+        try:
+            self.render_chat(probe)
+        except InvalidRequestError:
+            return False
+        return True
+
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
