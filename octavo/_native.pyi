@@ -86,7 +86,7 @@ def round_trip(type: str, x: _Float32, isa: str) -> _Float32:  # noqa: A002
 # --- executor ---------------------------------------------------------------------------------------------------
 
 class Executor:
-    """A program recorded as stages over buffers. Record in program order, `build`, then `run`.
+    """A program recorded as sections of stages over buffers. Record in program order, `build`, then `run`.
 
     Buffers, weights and int8 forms (panels) are known by the index that their `add_` method returned. Mistakes in
     recording raise RuntimeError or IndexError.
@@ -110,15 +110,17 @@ class Executor:
         layers: Sequence[tuple[int, int, int, int, int | None]],
     ) -> None:
         """`layers`: (group, place, kv_heads, head_dim, window) of each cache layer."""
-    def add_buffer(self, *, rows: bool, width: int) -> int:
-        """A float matrix `[tokens or rows, width]`."""
-    def add_panels(self, buffer: int) -> int:
+    def add_buffer(self, *, rows: bool, width: int, local: bool) -> int:
+        """A float matrix `[tokens or rows, width]`. `local`: it carries nothing from one section to another."""
+    def add_panels(self, buffer: int, *, local: bool) -> int:
         """The int8 form of a buffer."""
     def add_matrix(self, *, format: int, n: int, k: int, raw: _UInt8, row_order: _Int32 | None) -> int:  # noqa: A002
         """A weight `[n, k]` as it stands in a file; `format` is its GGUF type number."""
     def add_vector(self, values: _Float32) -> int:
         """A float vector (norm weight, bias, rotation table), copied."""
-    def open_rows(self, *, rows: bool) -> None:
+    def open_section(self, *, rows: bool) -> None:
+        """Starts a section: its stages run block of rows by block of rows. Attention is a section of its own."""
+    def open_rows(self) -> None:
         """Starts a stage of row ops; those recorded next join it."""
     def embed(self, *, matrix: int, scale: float, out: int) -> None: ...
     def rms_norm(self, *, x: int, out: int, weight: int, eps: float, groups: int) -> None: ...

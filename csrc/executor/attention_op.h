@@ -67,8 +67,6 @@ class AttentionOp : public Op {
  public:
   AttentionOp(const AttentionKernels& kernels, const Buffer* q, const Buffer* out, const CacheLayer* layer, int group,
               float scale, float softcap, AttentionPlan* plan, const std::vector<AttentionScratch>* scratch);
-  Dim dim() const override { return Dim::Tokens; }
-  bool row_wise() const override { return false; }
   int chunks(const Step&, RowRange) const override { return plan_->num_chunks(); }
   void run(const Step& step, RowRange rows, int chunk, int thread) override;
 

@@ -145,6 +145,7 @@ class PyExecutor {
 View view(nb::handle_t<PyExecutor> self, int buffer) {
   Executor& executor = nb::cast<PyExecutor&>(self).native();
   const Buffer& b = executor.buffer(buffer);
+  if (b.local) throw std::logic_error("a local buffer holds no rows after the step");
   const size_t rows = count_of(b.dim, executor.last_step());
   return View(b.data, {rows, static_cast<size_t>(b.width)}, self, {b.stride, 1});
 }
@@ -158,12 +159,14 @@ void bind_executor(nb::module_& m) {
            nb::keep_alive<1, 2>(), "pool"_a, nb::kw_only(), "isa"_a, "max_tokens"_a, "max_rows"_a, "max_seqs"_a,
            "max_positions"_a, "vocab_size"_a, "num_groups"_a, "num_blocks"_a, "block_size"_a, "layers_per_block"_a,
            "kv_dtype"_a, "layers"_a)
-      .def("add_buffer", [](PyExecutor& e, bool rows, int width) { return e.native().add_buffer(rows ? Dim::Rows : Dim::Tokens, width); },
-           nb::kw_only(), "rows"_a, "width"_a)
-      .def("add_panels", [](PyExecutor& e, int buffer) { return e.native().add_panels(buffer); }, "buffer"_a)
+      .def("add_buffer", [](PyExecutor& e, bool rows, int width, bool local) { return e.native().add_buffer(rows ? Dim::Rows : Dim::Tokens, width, local); },
+           nb::kw_only(), "rows"_a, "width"_a, "local"_a)
+      .def("add_panels", [](PyExecutor& e, int buffer, bool local) { return e.native().add_panels(buffer, local); },
+           "buffer"_a, nb::kw_only(), "local"_a)
       .def("add_matrix", &PyExecutor::add_matrix, nb::kw_only(), "format"_a, "n"_a, "k"_a, "raw"_a, "row_order"_a.none())
       .def("add_vector", [](PyExecutor& e, Floats values) { return e.native().weights().add_vector(values.data(), values.size()); }, "values"_a)
-      .def("open_rows", [](PyExecutor& e, bool rows) { e.native().open_rows(rows ? Dim::Rows : Dim::Tokens); }, nb::kw_only(), "rows"_a)
+      .def("open_section", [](PyExecutor& e, bool rows) { e.native().open_section(rows ? Dim::Rows : Dim::Tokens); }, nb::kw_only(), "rows"_a)
+      .def("open_rows", [](PyExecutor& e) { e.native().open_rows(); })
       .def("embed", [](PyExecutor& e, int matrix, float scale, int out) { e.native().embed(matrix, scale, out); },
            nb::kw_only(), "matrix"_a, "scale"_a, "out"_a)
       .def("rms_norm", [](PyExecutor& e, int x, int out, int weight, float eps, int groups) { e.native().rms_norm(x, out, weight, eps, groups); },

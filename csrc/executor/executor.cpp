@@ -20,12 +20,12 @@ int spread_stride(int width) {
   return ((width + kLine - 1) / kLine | 1) * kLine;
 }
 
-constexpr int kBlockRows = 128;
+constexpr int kBlockRows = 128, kMaxBlockRows = 192;
 
-// Blocks of about kBlockRows rows, cut at whole panels; one block if they must stay together.
-std::vector<RowRange> row_blocks(int count, bool divisible) {
+// Blocks of about kBlockRows rows, at most kMaxBlockRows, cut at whole panels.
+std::vector<RowRange> row_blocks(int count) {
   if (count == 0) return {};
-  const int blocks = divisible ? std::max(1, (count + kBlockRows / 2) / kBlockRows) : 1;
+  const int blocks = std::max(1, (count + kBlockRows / 2) / kBlockRows);
   const int panels = (count + kPanelRows - 1) / kPanelRows;
   std::vector<RowRange> out;
   for (int b = 0; b < blocks; b++) {
@@ -44,30 +44,34 @@ KernelTables KernelTables::of(Isa isa) {
 Executor::Executor(ThreadPool& pool, Isa isa, StepLimits limits, const KvShape& kv,
                    const std::vector<KvLayerShape>& layers)
     : pool_(pool), kernels_(KernelTables::of(isa)), limits_(limits), kv_(kv, layers) {
+  sections_.push_back({Dim::Tokens, false, {}});
   stage(std::make_unique<CopyBlocksOp>(&kv_, &copies_));
 }
 
 // ---- recording
 
-int Executor::add_buffer(Dim dim, int width) {
+int Executor::add_buffer(Dim dim, int width, bool local) {
   require(width > 0, "a buffer of width " + std::to_string(width));
-  buffers_.push_back({dim, width, dim == Dim::Tokens ? spread_stride(width) : width});
+  buffers_.push_back({dim, width, dim == Dim::Tokens ? spread_stride(width) : width, local});
   return static_cast<int>(buffers_.size()) - 1;
 }
 
-int Executor::add_panels(int buffer) {
+int Executor::add_panels(int buffer, bool local) {
   require(at(buffer)->width % kGroup == 0, "int8 activations of width " + std::to_string(at(buffer)->width));
-  panels_.push_back({at(buffer)});
+  panels_.push_back({at(buffer), local});
   return static_cast<int>(panels_.size()) - 1;
 }
 
 void Executor::stage(std::unique_ptr<Op> op) {
   open_ = nullptr;
-  ops_.push_back(std::move(op));
+  sections_.back().stages.push_back(std::move(op));
 }
 
-void Executor::open_rows(Dim dim) {
-  auto rows = std::make_unique<RowStage>(dim, pool_.threads());
+void Executor::open_section(Dim dim) { sections_.push_back({dim, true, {}}); }
+
+void Executor::open_rows() {
+  require(sections_.back().by_blocks, "row ops outside a section");
+  auto rows = std::make_unique<RowStage>(pool_.threads());
   RowStage* opened = rows.get();
   stage(std::move(rows));
   open_ = opened;
@@ -114,7 +118,7 @@ void Executor::add(int x, int y, int out) {
 }
 
 void Executor::select(int x, int out) {
-  require(at(x)->width == at(out)->width && at(x)->dim == Dim::Tokens && at(out)->dim == Dim::Rows, "a selection that does not fit");
+  require(at(x)->width == at(out)->width && at(x)->dim == Dim::Tokens && !at(x)->local && at(out)->dim == Dim::Rows, "a selection that does not fit");
   row_op(make_select(at(x), at(out)));
 }
 
@@ -125,6 +129,7 @@ void Executor::quantize(int panels) { row_op(make_quantize(kernels_.linear, &pan
 void Executor::linear(int x, int panels, const std::vector<Segment>& segments) {
   const Panels* input = panels < 0 ? nullptr : &panels_.at(panels);
   require(!input || input->of == at(x), "a linear whose int8 input belongs to another buffer");
+  require(sections_.back().by_blocks && sections_.back().dim == at(x)->dim, "a linear outside a section of its rows");
   std::vector<LinearSegment> bound;
   for (const Segment& s : segments) {
     const PackedLinear& w = weights_.matrix(s.matrix);
@@ -148,21 +153,28 @@ void Executor::attention(int q, int out, int layer, int heads, float scale, floa
   const CacheLayer* cache = kv_.layer(layer);
   require(heads % cache->kv_heads == 0 && at(q)->width == heads * cache->head_dim && at(out)->width == at(q)->width,
           "attention that does not fit its cache layer");
+  require(!at(q)->local && !at(out)->local, "attention over the rows of one block");
+  sections_.push_back({Dim::Tokens, false, {}});
   AttentionPlan* plan = plan_for({heads, cache->kv_heads, cache->head_dim, cache->window});
   stage(std::make_unique<AttentionOp>(kernels_.attention, at(q), at(out), cache, kv_.group(layer), scale, softcap, plan, &scratch_));
 }
 
 // ---- building
 
+// A whole number of panels.
+int64_t Executor::rows_held(Dim dim, bool local) const {
+  const int64_t most = dim == Dim::Tokens ? limits_.max_tokens : limits_.max_rows;
+  const int64_t rows = (most + kPanelRows - 1) / kPanelRows * kPanelRows;
+  return local ? std::min<int64_t>(rows, kMaxBlockRows) : rows;
+}
+
 void Executor::build() {
   weights_.pack(pool_);
   int max_head_dim = 0;
   for (int i = 0; i < kv_.num_layers(); i++) max_head_dim = std::max(max_head_dim, kv_.layer(i)->head_dim);
   const size_t thread_floats = AttentionScratch::floats(max_head_dim);
-  const auto buffer_floats = [&](const Buffer& b) { return static_cast<size_t>(most_rows(b.dim)) * b.stride; };
-  const auto panel_groups = [&](const Panels& p) {
-    return static_cast<size_t>((most_rows(p.of->dim) + kPanelRows - 1) / kPanelRows) * (p.of->width / kGroup);
-  };
+  const auto buffer_floats = [&](const Buffer& b) { return rows_held(b.dim, b.local) * b.stride; };
+  const auto panel_groups = [&](const Panels& p) { return rows_held(p.of->dim, p.local) / kPanelRows * p.groups(); };
   size_t total = Arena::padded(thread_floats * sizeof(float)) * pool_.threads();
   for (const auto& b : buffers_) total += Arena::padded(buffer_floats(b) * sizeof(float));
   for (const auto& p : panels_) total += Arena::padded(panel_groups(p) * sizeof(ActGroup));
@@ -214,19 +226,14 @@ void Executor::push_stage(Op* op, RowRange rows) {
                      &bound_.back()});
 }
 
-// Row-wise ops between two that mix rows run block of rows by block of rows, so that what one op writes is still in the
-// cache when the next one reads it.
 void Executor::run_stages(bool rows_only) {
   stages_.clear();
   bound_.clear();
-  for (size_t first = 0, last; first < ops_.size(); first = last) {
-    const Dim dim = ops_[first]->dim();
-    const bool row_wise = ops_[first]->row_wise();
-    const auto belongs = [&](const Op& op) { return row_wise && op.row_wise() && op.dim() == dim; };
-    for (last = first + 1; last < ops_.size() && belongs(*ops_[last]);) ++last;
-    if (rows_only && dim != Dim::Rows) continue;
-    for (const RowRange& rows : row_blocks(count_of(dim, step_), row_wise)) {
-      for (size_t i = first; i < last; i++) push_stage(ops_[i].get(), rows);
+  for (const Section& section : sections_) {
+    if (rows_only && section.dim != Dim::Rows) continue;
+    const int count = count_of(section.dim, step_);
+    for (const RowRange& rows : section.by_blocks ? row_blocks(count) : std::vector<RowRange>{{0, count}}) {
+      for (const auto& op : section.stages) push_stage(op.get(), rows);
     }
   }
   pool_.run(stages_.data(), static_cast<int>(stages_.size()));

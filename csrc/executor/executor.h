@@ -35,12 +35,15 @@ class Executor {
 
   Executor(ThreadPool& pool, Isa isa, StepLimits limits, const KvShape& kv, const std::vector<KvLayerShape>& layers);
 
-  int add_buffer(Dim dim, int width);
-  int add_panels(int buffer);
+  int add_buffer(Dim dim, int width, bool local);
+  int add_panels(int buffer, bool local);
   WeightStore& weights() { return weights_; }
 
+  // Stages whose row r needs nothing but row r of the stages before it form a section: it runs block of rows by block
+  // of rows. Local buffers and panels carry nothing from one section to another. Attention is a section of its own.
+  void open_section(Dim dim);
   // Row ops join the stage opened last.
-  void open_rows(Dim dim);
+  void open_rows();
   void embed(int matrix, float scale, int out);
   void rms_norm(int x, int out, int weight, float eps, int groups);
   void rope(int x, int heads, int head_dim, int rotary_dim, int turns);
@@ -50,7 +53,6 @@ class Executor {
   void select(int x, int out);
   void softcap(int x, float cap);
   void quantize(int panels);
-  // Stages of their own.
   void linear(int x, int panels, const std::vector<Segment>& segments);
   void attention(int q, int out, int layer, int heads, float scale, float softcap);
 
@@ -69,8 +71,8 @@ class Executor {
   size_t scratch_bytes() const;
 
  private:
-  int most_rows(Dim dim) const { return dim == Dim::Tokens ? limits_.max_tokens : limits_.max_rows; }
   const Buffer* at(int buffer) const { return &buffers_.at(buffer); }
+  int64_t rows_held(Dim dim, bool local) const;
   void row_op(std::unique_ptr<RowOp> op);
   void stage(std::unique_ptr<Op> op);
   AttentionPlan* plan_for(const AttentionKind& kind);
@@ -84,7 +86,12 @@ class Executor {
   WeightStore weights_;
   std::deque<Buffer> buffers_;  // ops hold pointers to these
   std::deque<Panels> panels_;
-  std::vector<std::unique_ptr<Op>> ops_;
+  struct Section {
+    Dim dim;
+    bool by_blocks;
+    std::vector<std::unique_ptr<Op>> stages;
+  };
+  std::vector<Section> sections_;
   RowStage* open_ = nullptr;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;
   std::vector<AttentionScratch> scratch_;  // [thread]

@@ -54,8 +54,6 @@ class KvMemory {
 class CopyBlocksOp : public Op {
  public:
   CopyBlocksOp(KvMemory* memory, const std::vector<KvCopy>* copies) : memory_(memory), copies_(copies) {}
-  Dim dim() const override { return Dim::Tokens; }
-  bool row_wise() const override { return false; }
   int chunks(const Step&, RowRange) const override {
     return copies_->empty() ? 0 : 2 * memory_->shape().layers_per_block;
   }

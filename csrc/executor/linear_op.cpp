@@ -27,14 +27,13 @@ LinearOp::LinearOp(const LinearKernels& kernels, const Buffer* x, const Panels* 
 }
 
 void LinearOp::run(const Step&, RowRange rows, int chunk, int) {
-  const size_t panel = rows.begin / kPanelRows, groups = x_->width / kGroup;
-  const Activations input{panels_ ? panels_->data + panel * groups : nullptr, x_->row(rows.begin), x_->stride, rows.count()};
+  const Activations input{panels_ ? panels_->start_of(rows.begin) : nullptr, x_->start_of(rows), x_->stride, rows.count()};
   int begin = static_cast<int>(static_cast<int64_t>(num_tiles_) * chunk / num_chunks_);
   int end = static_cast<int>(static_cast<int64_t>(num_tiles_) * (chunk + 1) / num_chunks_);
   for (const auto& s : segments_) {
     const int tiles = s.weight->num_tiles;
     const int first = std::clamp(begin, 0, tiles), last = std::clamp(end, 0, tiles);
-    if (first < last) kernels_.run(*s.weight, input, s.bias, s.add, s.out->row(rows.begin), s.out->stride, first, last);
+    if (first < last) kernels_.run(*s.weight, input, s.bias, s.add, s.out->start_of(rows), s.out->stride, first, last);
     begin -= tiles;
     end -= tiles;
   }

@@ -18,7 +18,6 @@ class LinearOp : public Op {
   // `panels` may be null if no segment has an integer format.
   LinearOp(const LinearKernels& kernels, const Buffer* x, const Panels* panels, std::vector<LinearSegment> segments,
            int threads);
-  Dim dim() const override { return x_->dim; }
   int chunks(const Step&, RowRange) const override { return num_chunks_; }
   void run(const Step& step, RowRange rows, int chunk, int thread) override;
 

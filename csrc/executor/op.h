@@ -12,34 +12,46 @@ namespace octavo {
 enum class Dim { Tokens, Rows };
 inline int count_of(Dim dim, const Step& step) { return dim == Dim::Tokens ? step.tokens : step.rows; }
 
-// A float matrix [max of dim][width], rows `stride` floats apart; memory is assigned when the executor is built.
-struct Buffer {
-  Dim dim;
-  int width;
-  int stride;
-  float* data = nullptr;
-  float* row(int r) const { return data + static_cast<int64_t>(r) * stride; }
-};
-
-// The int8 form of a buffer: [ceil(max of dim / 4)][width / 32] groups.
-struct Panels {
-  const Buffer* of;
-  ActGroup* data = nullptr;
-};
-
 // Rows [begin, end) of a dimension.
 struct RowRange {
   int begin, end;
   int count() const { return end - begin; }
 };
 
+// A row, and the first row of the block that is being run (a whole number of panels).
+struct Row {
+  int index, block;
+};
+
+// A float matrix, rows `stride` floats apart; memory is assigned when the executor is built. A local buffer holds the
+// rows of one block only: every block writes it before it reads it, into the same, still cached memory.
+struct Buffer {
+  Dim dim;
+  int width;
+  int stride;
+  bool local;
+  float* data = nullptr;
+
+  float* row(Row r) const { return data + static_cast<int64_t>(r.index - (local ? r.block : 0)) * stride; }
+  float* start_of(RowRange block) const { return row({block.begin, block.begin}); }
+};
+
+// The int8 form of a buffer: panels of 4 rows, [width / 32] groups each.
+struct Panels {
+  const Buffer* of;
+  bool local;
+  ActGroup* data = nullptr;
+
+  int groups() const { return of->width / kGroup; }
+  ActGroup* start_of(int block) const {
+    return data + (local ? 0 : static_cast<int64_t>(block / kPanelRows) * groups());
+  }
+};
+
 // One stage, for some rows of a step. The cut into chunks follows from the number of rows alone.
 class Op {
  public:
   virtual ~Op() = default;
-  virtual Dim dim() const = 0;
-  // Whether row r needs nothing but row r of the ops before it, so that blocks of rows may run ahead of others.
-  virtual bool row_wise() const { return true; }
   virtual int chunks(const Step& step, RowRange rows) const = 0;
   // Runs a chunk. Chunks of one op may run at the same time.
   virtual void run(const Step& step, RowRange rows, int chunk, int thread) = 0;
@@ -49,22 +61,21 @@ class Op {
 class RowOp {
  public:
   virtual ~RowOp() = default;
-  virtual void run(const Step& step, int begin, int end) const = 0;
+  // Rows [begin, end) of the block that starts at row `block`.
+  virtual void run(const Step& step, int block, int begin, int end) const = 0;
 };
 
 // Consecutive row ops as one stage: a block of rows goes through all of them while it is in the cache.
 class RowStage : public Op {
  public:
-  explicit RowStage(Dim dim, int threads) : dim_(dim), threads_(threads) {}
+  explicit RowStage(int threads) : threads_(threads) {}
   void add(std::unique_ptr<RowOp> op) { ops_.push_back(std::move(op)); }
-  Dim dim() const override { return dim_; }
   int chunks(const Step& step, RowRange rows) const override;
   void run(const Step& step, RowRange rows, int chunk, int thread) override;
 
  private:
   int rows_per_chunk(int rows) const;
 
-  const Dim dim_;
   const int threads_;
   std::vector<std::unique_ptr<RowOp>> ops_;
 };

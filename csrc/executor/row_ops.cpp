@@ -12,8 +12,8 @@ template <class F>
 class EachRow : public RowOp {
  public:
   explicit EachRow(F f) : f_(std::move(f)) {}
-  void run(const Step& step, int begin, int end) const override {
-    for (int r = begin; r < end; r++) f_(step, r);
+  void run(const Step& step, int block, int begin, int end) const override {
+    for (int r = begin; r < end; r++) f_(step, Row{r, block});
   }
 
  private:
@@ -29,57 +29,59 @@ std::unique_ptr<RowOp> each_row(F f) {
 
 std::unique_ptr<RowOp> make_embed(const LinearKernels& linear, const RowKernels& kernels, const PackedLinear* table,
                                   float scale, const Buffer* out) {
-  return each_row([=, &linear, &kernels](const Step& step, int r) {
-    linear.dequantize_row(*table, step.token_ids[r], out->row(r));
+  return each_row([=, &linear, &kernels](const Step& step, Row r) {
+    linear.dequantize_row(*table, step.token_ids[r.index], out->row(r));
     if (scale != 1.0f) kernels.scale(out->row(r), scale, out->width, out->row(r));
   });
 }
 
 std::unique_ptr<RowOp> make_rms_norm(const RowKernels& kernels, const Buffer* x, const Buffer* out, const float* weight,
                                      float eps, int groups) {
-  return each_row([=, &kernels](const Step&, int r) {
+  return each_row([=, &kernels](const Step&, Row r) {
     kernels.rms_norm(x->row(r), weight, eps, groups, x->width, out->row(r));
   });
 }
 
 std::unique_ptr<RowOp> make_rope(const RowKernels& kernels, const Buffer* x, int heads, int head_dim, int rotary_dim,
                                  const float* turns) {
-  return each_row([=, &kernels](const Step& step, int r) {
-    kernels.rope(x->row(r), heads, head_dim, rotary_dim, turns + static_cast<int64_t>(step.positions[r]) * rotary_dim);
+  return each_row([=, &kernels](const Step& step, Row r) {
+    kernels.rope(x->row(r), heads, head_dim, rotary_dim, turns + static_cast<int64_t>(step.positions[r.index]) * rotary_dim);
   });
 }
 
 std::unique_ptr<RowOp> make_cache_write(const AttentionKernels& kernels, const Buffer* k, const Buffer* v,
                                         const CacheLayer* layer, int group) {
-  return each_row([=, &kernels](const Step& step, int r) {
-    kernels.write(*layer, step.slots(group)[r], k->row(r), v->row(r));
+  return each_row([=, &kernels](const Step& step, Row r) {
+    kernels.write(*layer, step.slots(group)[r.index], k->row(r), v->row(r));
   });
 }
 
 std::unique_ptr<RowOp> make_gate(const RowKernels& kernels, Function function, const Buffer* gate, const Buffer* up,
                                  const Buffer* out) {
-  return each_row([=, &kernels](const Step&, int r) {
+  return each_row([=, &kernels](const Step&, Row r) {
     kernels.gate(function, gate->row(r), up->row(r), out->width, out->row(r));
   });
 }
 
 std::unique_ptr<RowOp> make_add(const RowKernels& kernels, const Buffer* x, const Buffer* y, const Buffer* out) {
-  return each_row([=, &kernels](const Step&, int r) { kernels.add(x->row(r), y->row(r), out->width, out->row(r)); });
+  return each_row([=, &kernels](const Step&, Row r) { kernels.add(x->row(r), y->row(r), out->width, out->row(r)); });
 }
 
 std::unique_ptr<RowOp> make_select(const Buffer* x, const Buffer* out) {
-  return each_row([=](const Step& step, int r) {
-    std::memcpy(out->row(r), x->row(step.logit_rows[r]), sizeof(float) * out->width);
+  return each_row([=](const Step& step, Row r) {
+    std::memcpy(out->row(r), x->row({step.logit_rows[r.index], 0}), sizeof(float) * out->width);
   });
 }
 
 std::unique_ptr<RowOp> make_softcap(const RowKernels& kernels, const Buffer* x, float cap) {
-  return each_row([=, &kernels](const Step&, int r) { kernels.softcap(x->row(r), cap, x->width); });
+  return each_row([=, &kernels](const Step&, Row r) { kernels.softcap(x->row(r), cap, x->width); });
 }
 
 std::unique_ptr<RowOp> make_quantize(const LinearKernels& linear, const Panels* panels) {
-  return each_row([=, &linear](const Step&, int r) {
-    linear.quantize_rows(panels->of->data, panels->of->stride, r, r + 1, panels->of->width, panels->data);
+  return each_row([=, &linear](const Step&, Row r) {
+    const Buffer* x = panels->of;
+    const int row = r.index - r.block;
+    linear.quantize_rows(x->row({r.block, r.block}), x->stride, row, row + 1, x->width, panels->start_of(r.block));
   });
 }
 
@@ -98,7 +100,7 @@ void RowStage::run(const Step& step, RowRange rows, int chunk, int) {
   const int size = rows_per_chunk(rows.count());
   const int begin = rows.begin + chunk * size, end = std::min(begin + size, rows.end);
   for (int row = begin; row < end; row += kPanelRows) {
-    for (const auto& op : ops_) op->run(step, row, std::min(row + kPanelRows, end));
+    for (const auto& op : ops_) op->run(step, rows.begin, row, std::min(row + kPanelRows, end));
   }
 }
 

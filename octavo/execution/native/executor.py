@@ -81,8 +81,9 @@ class NativeExecutor:
         self, native: _native.Executor, weights: Mapping[str, LoadedWeight], max_positions: int
     ) -> dict[str, int]:
         int8_weights = {name for name, weight in weights.items() if weight.type not in _FLOAT_TYPES}
-        recorder = Recorder(native, self.program, weights, max_positions)
-        recorder.record(lower(self.program, int8_weights))
+        lowered = lower(self.program, int8_weights)
+        recorder = Recorder(native, self.program, weights, lowered.local, max_positions)
+        recorder.record(lowered.sections)
         return recorder.buffers
 
     def run(self, batch: StepBatch) -> Float32:

@@ -1,4 +1,4 @@
-"""Lowering: from a program's plain ops to the stages of the native core, by passes that each do one thing.
+"""Lowering: from a program's plain ops to the sections of the native core, by passes that each do one thing.
 
 No pass changes a bit of the result: sums are folded where the kernels add in the same order, and gathering ops only
 decides what runs together.
@@ -10,24 +10,28 @@ from itertools import groupby
 from octavo.execution.native.stages import (
     FlatOp,
     LinearStage,
+    Lowered,
     Quantize,
     RowOp,
+    RowSection,
     RowStage,
+    Section,
     Segment,
     Softcap,
-    Stage,
     access,
 )
 from octavo.model.program import Add, Attention, Buffer, Dim, Linear, Logits, Op, Program
 
 
-def lower(program: Program, int8_weights: Collection[str]) -> tuple[Stage, ...]:
-    """The stages of a program. `int8_weights` names the weights whose linears take int8 activations."""
+def lower(program: Program, int8_weights: Collection[str]) -> Lowered:
+    """Lowers a program. `int8_weights` names the weights whose linears take int8 activations."""
+    outputs = frozenset(program.outputs.values())
     flat = [low for op in program.ops for low in expand(op)]
-    flat = fold_adds(flat, frozenset(program.outputs.values()))
+    flat = fold_adds(flat, outputs)
     flat = join_linears(flat)
     flat = quantize_inputs(flat, int8_weights)
-    return tuple(gather_rows(flat, program.buffers))
+    sections = tuple(gather_sections(flat, program.buffers))
+    return Lowered(sections, find_local(sections) - outputs)
 
 
 def expand(op: Op) -> Iterator[FlatOp]:
@@ -94,24 +98,64 @@ def quantize_inputs(ops: Sequence[FlatOp], int8_weights: Collection[str]) -> lis
     return quantized
 
 
-def gather_rows(ops: Sequence[FlatOp], buffers: Mapping[str, Buffer]) -> Iterator[Stage]:
-    """Consecutive row ops over the same dimension become one stage."""
+def gather_sections(ops: Sequence[FlatOp], buffers: Mapping[str, Buffer]) -> Iterator[Section]:
+    """Everything between two attentions over the same dimension becomes one section."""
 
-    def stage_kind(op: FlatOp) -> Dim | None:
-        if isinstance(op, LinearStage | Attention):
+    def dim_of(op: FlatOp) -> Dim | None:
+        if isinstance(op, Attention):
             return None
-        buffer_names = access(op).writes or access(op).reads
-        return buffers[buffer_names[0]].dim
+        touched = access(op)
+        return next(buffers[name].dim for name in (*touched.writes, *touched.reads) if name in buffers)
 
-    for dim, group in groupby(ops, stage_kind):
-        rows: list[RowOp] = []
+    for dim, group in groupby(ops, dim_of):
+        row_wise: list[RowOp | LinearStage] = []
         for op in group:
-            if isinstance(op, LinearStage | Attention):
+            if isinstance(op, Attention):
                 yield op
             else:
-                rows.append(op)
+                row_wise.append(op)
         if dim is not None:
-            yield RowStage(dim, tuple(rows))
+            yield RowSection(dim, tuple(gather_rows(row_wise)))
+
+
+def gather_rows(ops: Sequence[RowOp | LinearStage]) -> Iterator[RowStage | LinearStage]:
+    """Consecutive row ops become one stage."""
+    rows: list[RowOp] = []
+    for op in ops:
+        if not isinstance(op, LinearStage):
+            rows.append(op)
+            continue
+        if rows:
+            yield RowStage(tuple(rows))
+            rows = []
+        yield op
+    if rows:
+        yield RowStage(tuple(rows))
+
+
+def find_local(sections: Sequence[Section]) -> frozenset[str]:
+    """Buffers and int8 forms that every section which touches them writes before it reads them."""
+    names: set[str] = set()
+    carried: set[str] = set()
+    for section in sections:
+        if isinstance(section, Attention):
+            carried.update(access(section).reads, access(section).writes)
+            continue
+        written: set[str] = set()
+        for op in _ops_of(section):
+            touched = access(op)
+            carried.update(set(touched.reads) - written)
+            written.update(touched.writes)
+        names |= written
+    return frozenset(names - carried)
+
+
+def _ops_of(section: RowSection) -> Iterator[RowOp | LinearStage]:
+    for stage in section.stages:
+        if isinstance(stage, RowStage):
+            yield from stage.ops
+        else:
+            yield stage
 
 
 def _other(add: Add, operand: str) -> str:

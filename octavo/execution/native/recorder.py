@@ -1,13 +1,13 @@
-"""Recording: tells the native executor about buffers, weights and stages, by index instead of by name."""
+"""Recording: tells the native executor about buffers, weights and sections, by index instead of by name."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from octavo import _native
 from octavo.execution.native.rope_table import rope_table
-from octavo.execution.native.stages import LinearStage, Quantize, RowStage, Softcap, Stage
+from octavo.execution.native.stages import LinearStage, Quantize, RowSection, RowStage, Section, Softcap, int8_form
 from octavo.execution.weights import LoadedWeight
 from octavo.model.program import (
     Add,
@@ -23,7 +23,7 @@ from octavo.model.program import (
 
 
 class Recorder:
-    """Records a program's stages into a native executor, in program order, which is also the weights' order in memory.
+    """Records a lowered program into a native executor, in program order, which is also the weights' order in memory.
 
     A weight is handed over at its first use and once only, however many ops read it.
     """
@@ -33,10 +33,13 @@ class Recorder:
         native: _native.Executor,
         program: Program,
         weights: Mapping[str, LoadedWeight],
+        local: Collection[str],
         max_positions: int,
     ) -> None:
+        """`local` names the buffers and int8 forms that need memory for one block of rows only."""
         self._native = native
         self._program = program
+        self._local = local
         self._weights = weights
         self._max_positions = max_positions
         self._matrices: dict[str, int] = {}
@@ -44,11 +47,12 @@ class Recorder:
         self._turns: dict[int, int] = {}
         self._panels: dict[str, int] = {}
         self.buffers = {
-            name: native.add_buffer(rows=buffer.dim == "rows", width=buffer.width)
+            name: native.add_buffer(rows=buffer.dim == "rows", width=buffer.width, local=name in local)
             for name, buffer in program.buffers.items()
         }
         """Native index of each buffer of the program."""
         self._record_op: dict[type, Callable[[Any], None]] = {
+            RowSection: self._section,
             RowStage: self._row_stage,
             LinearStage: self._linear_stage,
             Attention: self._attention,
@@ -63,13 +67,18 @@ class Recorder:
             Quantize: self._quantize,
         }
 
-    def record(self, stages: Iterable[Stage]) -> None:
-        """Records all stages."""
-        for stage in stages:
+    def record(self, sections: Iterable[Section]) -> None:
+        """Records all sections."""
+        for section in sections:
+            self._record_op[type(section)](section)
+
+    def _section(self, section: RowSection) -> None:
+        self._native.open_section(rows=section.dim == "rows")
+        for stage in section.stages:
             self._record_op[type(stage)](stage)
 
     def _row_stage(self, stage: RowStage) -> None:
-        self._native.open_rows(rows=stage.dim == "rows")
+        self._native.open_rows()
         for op in stage.ops:
             self._record_op[type(op)](op)
 
@@ -120,7 +129,7 @@ class Recorder:
 
     def _quantize(self, op: Quantize) -> None:
         if op.x not in self._panels:
-            self._panels[op.x] = self._native.add_panels(self.buffers[op.x])
+            self._panels[op.x] = self._native.add_panels(self.buffers[op.x], local=int8_form(op.x) in self._local)
         self._native.quantize(panels=self._panels[op.x])
 
     def _matrix(self, name: str) -> int:

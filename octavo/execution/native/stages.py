@@ -58,21 +58,43 @@ RowOp = Embed | RmsNorm | Rope | CacheWrite | GatedActivation | Add | SelectRows
 
 @dataclass(frozen=True)
 class RowStage:
-    """Row ops that a block of rows passes through one after the other."""
+    """Row ops that four rows at a time pass through one after the other."""
+
+    ops: tuple[RowOp, ...]
+
+
+@dataclass(frozen=True)
+class RowSection:
+    """Stages whose row r needs nothing but row r of the stages before it: they run block of rows by block of rows, so
+    that what one writes is still in the cache when the next one reads it."""
 
     dim: Dim
-    ops: tuple[RowOp, ...]
+    stages: tuple[RowStage | LinearStage, ...]
 
 
 FlatOp = RowOp | LinearStage | Attention
 """An op between the passes of `lower`, before row ops are gathered into stages."""
 
-Stage = RowStage | LinearStage | Attention
+Section = RowSection | Attention
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program as the native core runs it."""
+
+    sections: tuple[Section, ...]
+    local: frozenset[str]
+    """Buffers and int8 forms that carry nothing from one section to another: memory for one block is enough."""
+
+
+def int8_form(buffer: str) -> str:
+    """Name of a buffer's int8 form, where forms and buffers are listed together."""
+    return f"{buffer} (int8)"
 
 
 @dataclass(frozen=True)
 class Access:
-    """Names of the buffers an op reads and writes."""
+    """Names of the buffers and int8 forms an op reads and writes."""
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -84,9 +106,9 @@ def access(op: FlatOp) -> Access:
         case Softcap(x=x):
             return Access((x,), (x,))
         case Quantize(x=x):
-            return Access((x,), ())
+            return Access((x,), (int8_form(x),))
         case LinearStage(x=x, segments=segments):
             added = tuple(s.out for s in segments if s.add)
-            return Access((x, *added), tuple(s.out for s in segments))
+            return Access((x, int8_form(x), *added), tuple(s.out for s in segments))
     written = writes(op)
     return Access(reads(op), () if written is None else (written,))

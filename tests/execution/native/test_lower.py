@@ -1,7 +1,7 @@
 """Lowering passes on hand-made programs: what is folded, what must not be."""
 
-from octavo.execution.native.lower import fold_adds, gather_rows, join_linears, lower, quantize_inputs
-from octavo.execution.native.stages import LinearStage, Quantize, RowStage, Segment, Softcap
+from octavo.execution.native.lower import find_local, fold_adds, gather_sections, join_linears, lower, quantize_inputs
+from octavo.execution.native.stages import LinearStage, Quantize, RowSection, RowStage, Segment, Softcap
 from octavo.model.program import (
     Activation,
     Add,
@@ -68,22 +68,33 @@ def test_an_input_is_quantised_once_per_content() -> None:
     assert quantize_inputs([mixed], {"w.k"}) == [Quantize("h"), mixed]
 
 
-def test_row_ops_gather_by_dimension() -> None:
+def test_sections_end_at_attention_and_where_the_dimension_changes() -> None:
     buffers = {"x": Buffer("x", "tokens", 8), "r": Buffer("r", "rows", 8)}
     embed, cap = Embed(out="x", weight="e"), Softcap("r", 3.0)
     select = SelectRows(x="x", out="r")
     attention = Attention(q="x", out="x", layer=0, heads=1, scale=1.0)
-    stages = list(gather_rows([embed, attention, attention, Quantize("x"), select, cap], buffers))
-    assert stages == [
-        RowStage("tokens", (embed,)),
+    write = CacheWrite(k="x", v="x", layer=0)
+    ops = [embed, Quantize("x"), linear("x", "x"), write, attention, attention, write, select, cap]
+    assert list(gather_sections(ops, buffers)) == [
+        RowSection("tokens", (RowStage((embed, Quantize("x"))), linear("x", "x"), RowStage((write,)))),
         attention,
         attention,
-        RowStage("tokens", (Quantize("x"),)),
-        RowStage("rows", (select, cap)),
+        RowSection("tokens", (RowStage((write,)),)),
+        RowSection("rows", (RowStage((select, cap)),)),
     ]
 
 
-def test_a_layer_becomes_seven_stages() -> None:
+def test_local_is_what_every_section_writes_first() -> None:
+    norm = RmsNorm(x="x", out="h", weight="n", eps=1e-5)
+    first = RowSection("tokens", (RowStage((Embed(out="x", weight="e"), norm, Quantize("h"))), linear("h", "q")))
+    attention = Attention(q="q", out="mixed", layer=0, heads=1, scale=1.0)
+    second = RowSection("tokens", (RowStage((Quantize("mixed"),)), linear("mixed", "h"), RowStage((norm,))))
+    assert find_local([first, attention, second]) == {"h", "h (int8)", "mixed (int8)"}
+    third = RowSection("tokens", (linear("h", "y"),))  # reads h, and its int8 form, from the section before
+    assert find_local([first, attention, second, attention, third]) == {"mixed (int8)", "y"}
+
+
+def test_a_layer_becomes_two_sections() -> None:
     widths = {"x": 32, "h": 32, "q": 32, "k": 32, "v": 32, "mixed": 32, "gate": 64, "up": 64}
     buffers = {name: Buffer(name, "tokens", width) for name, width in widths.items()}
     buffers |= {"rows": Buffer("rows", "rows", 32), "logits": Buffer("logits", "rows", 100)}
@@ -118,29 +129,27 @@ def test_a_layer_becomes_seven_stages() -> None:
         vocab_size=100,
         max_positions=64,
     )
-    stages = lower(program, {"q", "k", "v", "o", "g", "u", "d", "e"})
+    lowered = lower(program, {"q", "k", "v", "o", "g", "u", "d", "e"})
     names = [
-        "+".join(type(op).__name__ for op in stage.ops)
-        if isinstance(stage, RowStage)
-        else f"Linear x{len(stage.segments)}"
-        if isinstance(stage, LinearStage)
-        else type(stage).__name__
-        for stage in stages
+        "Attention" if isinstance(section, Attention) else " ".join(map(stage_name, section.stages))
+        for section in lowered.sections
     ]
     assert names == [
-        "Embed+RmsNorm+Quantize",
-        "Linear x3",
-        "Rope+Rope+CacheWrite",
+        "Embed+RmsNorm+Quantize Linear*3 Rope+Rope+CacheWrite",
         "Attention",
-        "Quantize",
-        "Linear x1",
-        "RmsNorm+Quantize",
-        "Linear x2",
-        "GatedActivation+Quantize",
-        "Linear x1",
-        "SelectRows+Quantize",
-        "Linear x1",
-        "Softcap",
+        "Quantize Linear*1 RmsNorm+Quantize Linear*2 GatedActivation+Quantize Linear*1",
+        "SelectRows+Quantize Linear*1 Softcap",
     ]
-    sums = [segment.add for stage in stages if isinstance(stage, LinearStage) for segment in stage.segments]
-    assert sums == [False] * 3 + [True] + [False] * 2 + [True] + [False]
+    assert set(buffers) - lowered.local == {"x", "q", "mixed", "logits"}
+    sums = [
+        [segment.add for stage in section.stages if isinstance(stage, LinearStage) for segment in stage.segments]
+        for section in lowered.sections
+        if isinstance(section, RowSection)
+    ]
+    assert sums == [[False] * 3, [True, False, False, True], [False]]
+
+
+def stage_name(stage: RowStage | LinearStage) -> str:
+    if isinstance(stage, LinearStage):
+        return f"Linear*{len(stage.segments)}"
+    return "+".join(type(op).__name__ for op in stage.ops)
