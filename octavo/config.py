@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal
 
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
@@ -149,10 +149,17 @@ class EngineConfig:
         Raises:
             ConfigError: on a name no part knows, listing those that exist.
         """
-        parts = {part.name: part.default_factory for part in fields(cls)}
-        known = {f.name: part for part, kind in parts.items() for f in fields(kind)}
-        chosen: dict[str, dict[str, object]] = {part: {} for part in parts}
+        known = {field.name: part for part, kind in _PARTS.items() for field in fields(kind)}
+        chosen: dict[str, dict[str, object]] = {part: {} for part in _PARTS}
         for name, value in values.items():
             _require(name in known, name, value, f"unknown setting; known are {', '.join(sorted(known))}")
             chosen[known[name]][name] = value
-        return cls(**{part: kind(**chosen[part]) for part, kind in parts.items()})  # type: ignore[operator]
+        return cls(**{part: kind(**chosen[part]) for part, kind in _PARTS.items()})
+
+
+_PARTS: dict[str, Any] = {
+    "model": ModelConfig,
+    "cache": CacheConfig,
+    "scheduler": SchedulerConfig,
+    "execution": ExecutionConfig,
+}

@@ -4,6 +4,7 @@ The order comes on standard input. That pipe stays open for the life of the clie
 gone and so is every reason to go on.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -58,6 +59,10 @@ def _serve(order: StartOrder, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[
     except OctavoError as error:
         _send(outgoing, Kind.FAILED, wire.Failure(error=type(error).__name__, message=str(error)))
         return 1
+    # What lives now lives for good. Unfrozen, a full collection would walk it all in mid-step.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     _send(outgoing, Kind.READY, info)
     try:
         CoreLoop(core, incoming, outgoing).run()

@@ -1,4 +1,4 @@
-"""The table of request fields in docs/server.md, made from the request models: `python -m octavo.server.field_table`."""
+"""The table of request fields in docs/server.md, from the request models: `python -m octavo.server.field_table`."""
 
 import sys
 

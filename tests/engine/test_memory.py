@@ -1,0 +1,60 @@
+"""The arithmetic of KV memory at start."""
+
+import pytest
+
+from octavo.config import EngineConfig
+from octavo.engine.memory import plan_memory
+from octavo.errors import ConfigError, OutOfMemoryError
+from octavo.model.program import CacheLayer, Program
+
+FULL = CacheLayer(kv_heads=2, head_dim=64)
+SLIDING = CacheLayer(kv_heads=2, head_dim=64, window=128)
+BLOCK_BYTES = 16 * 2 * 2 * 64 * 2  # one layer: 16 tokens, K and V, 2 heads of 64, fp16
+
+
+def program(*layers: CacheLayer, max_positions: int = 1024) -> Program:
+    return Program("test", (), {}, {}, layers, (), {}, 100, max_positions)
+
+
+def config(**settings: object) -> EngineConfig:
+    return EngineConfig.from_fields(settings)
+
+
+def test_the_pool_holds_every_sequence_at_full_length_where_memory_allows() -> None:
+    plan = plan_memory(config(max_num_seqs=4), program(FULL, FULL), 1 << 40)
+    assert plan.layout.num_blocks == 1 + 4 * 64
+    assert plan.max_model_len == 1024
+
+
+def test_half_of_free_memory_is_the_limit_and_the_length_follows() -> None:
+    plan = plan_memory(config(max_num_seqs=4), program(FULL, FULL), 2 * 2 * BLOCK_BYTES * 10)
+    assert plan.layout.num_blocks == 11
+    assert plan.max_model_len == 160
+
+
+def test_bytes_and_blocks_by_flag() -> None:
+    by_bytes = plan_memory(config(kv_cache_memory_bytes=2 * BLOCK_BYTES * 100 + 1), program(FULL, FULL), 0)
+    by_blocks = plan_memory(config(num_kv_blocks=101), program(FULL, FULL), 0)
+    assert by_bytes.layout == by_blocks.layout
+    assert by_bytes.layout.bytes_per_block == 2 * BLOCK_BYTES
+
+
+def test_a_request_takes_blocks_in_every_group() -> None:
+    plan = plan_memory(config(num_kv_blocks=31), program(SLIDING, SLIDING, FULL), 0)
+    assert len(plan.layout.groups) == 3
+    assert plan.max_model_len == 160
+
+
+def test_a_length_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
+    with pytest.raises(OutOfMemoryError, match=r"10 blocks x 16384 bytes holds 160 tokens.*512 tokens takes 32 blocks"):
+        plan_memory(config(max_model_len=512, num_kv_blocks=11), program(FULL, FULL), 0)
+
+
+def test_no_memory_at_all_is_refused() -> None:
+    with pytest.raises(OutOfMemoryError, match="0 blocks"):
+        plan_memory(config(), program(FULL), 1000)
+
+
+def test_more_positions_than_the_model_has_are_refused() -> None:
+    with pytest.raises(ConfigError, match="1024 positions"):
+        plan_memory(config(max_model_len=1025), program(FULL), 1 << 40)
