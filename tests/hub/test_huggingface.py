@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import json
 import threading
@@ -9,6 +10,7 @@ from typing import ClassVar
 import pytest
 
 from octavo.errors import DownloadError, ModelNotFoundError
+from octavo.hub.cache import CacheError
 from octavo.hub.huggingface import HuggingFaceHub, RepoFile, choose_files, fetch_repo
 from octavo.hub.names import RepoName
 from tests.hub.fakes import GGUF, FakeHub, Recorder
@@ -109,6 +111,28 @@ def test_a_partial_file_left_by_a_crash_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"?" * len(GGUF))
     hub.failing = set()
     assert fetch_repo(hub, MODEL, tmp_path, Recorder())[0].read_bytes() == GGUF
+
+
+def test_a_file_without_a_known_hash_must_at_least_have_its_size(tmp_path: Path) -> None:
+    class Hashless(FakeHub):
+        def listing(self, repo: str, revision: str | None) -> tuple[str, list[RepoFile]]:
+            return "c0ffee", [RepoFile("x.gguf", len(GGUF) + 1)]
+
+    with pytest.raises(DownloadError, match=r"org/m/x.gguf arrived damaged \(size or sha256 differ"):
+        fetch_repo(Hashless({"org/m": {"x.gguf": GGUF}}), MODEL, tmp_path, Recorder())
+
+
+def test_full_disk_below_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    class Listed(HuggingFaceHub):
+        def listing(self, repo: str, revision: str | None) -> tuple[str, list[RepoFile]]:
+            return COMMIT, [RepoFile("x.gguf", 1)]
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", full)
+    with pytest.raises(CacheError, match="is full; make room"):
+        fetch_repo(Listed(), MODEL, tmp_path, Recorder())
 
 
 def test_paths_that_would_leave_the_folder_are_not_fetched(tmp_path: Path) -> None:
