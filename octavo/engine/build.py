@@ -57,7 +57,7 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
     info = EngineInfo(
         model=files.name,
         served_model_names=config.model.served_model_name or (files.name,),
-        architecture=program.name,
+        architecture=program.notes["family"],
         max_model_len=memory.max_model_len,
         vocab_size=valid_vocab_size,
         eos_token_ids=(),
