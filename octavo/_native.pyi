@@ -150,6 +150,19 @@ class Executor:
         copies: Sequence[tuple[int, int, int]],
     ) -> None:
         """One step; arrays as in `StepBatch`, copies as (group, source, target)."""
+    def profile(
+        self,
+        *,
+        token_ids: _Int32,
+        positions: _Int32,
+        seq_starts: _Int32,
+        context_lens: _Int32,
+        block_tables: _Int32,
+        slot_mapping: _Int32,
+        logit_rows: _Int32,
+        copies: Sequence[tuple[int, int, int]],
+    ) -> list[tuple[int, int, float]]:
+        """One step; returns (section, stage, seconds) of every stage run. Section 0 copies blocks."""
     def run_rows(self, logit_rows: _Int32) -> None:
         """The stages over rows again, for other rows of the last step."""
     def view(self, buffer: int) -> _Float32:

@@ -26,7 +26,7 @@ std::vector<std::vector<int>> trace_run(ThreadPool& pool, const std::vector<int>
                         auto& entry = (*static_cast<std::vector<int>*>(context))[chunk];
                         entry = entry == -1 ? thread : -2;  // -2: ran twice
                       },
-                      &stage});
+                      &stage, nullptr});
   }
   pool.run(stages.data(), static_cast<int>(stages.size()));
   return ran_by;

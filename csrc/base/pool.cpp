@@ -29,6 +29,8 @@ constexpr auto kWorkerSpin = std::chrono::microseconds(250);
 constexpr auto kCallerSpin = std::chrono::microseconds(60);
 constexpr int kMaxThreads = 256;
 
+int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
+
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   _mm_pause();
@@ -122,6 +124,8 @@ class ThreadPool::Crew {
 
   // Called by the one thread that ended the last chunk of a stage (or starts the run): nobody else writes here.
   void open_next() {
+    if (open_.ended_ns) *open_.ended_ns = now_ns();
+    open_.ended_ns = nullptr;
     while (next_ != end_ && next_->chunks == 0) ++next_;
     const bool over = next_ == end_ || error_;
     if (!over) open_ = *next_++;
@@ -168,7 +172,7 @@ class ThreadPool::Crew {
   std::mutex run_mutex_, park_mutex_, error_mutex_;
   std::condition_variable park_;
   std::exception_ptr error_;
-  Stage open_{0, nullptr, nullptr};  // the stage that `cursor_` counts
+  Stage open_{0, nullptr, nullptr, nullptr};  // the stage that `cursor_` counts
   const Stage* next_ = nullptr;
   const Stage* end_ = nullptr;
   alignas(64) std::atomic<uint64_t> cursor_{0};

@@ -6,6 +6,7 @@
 // the next stage. What a chunk computes must depend on its number alone; how chunks meet threads never matters.
 #pragma once
 #include <atomic>
+#include <cstdint>
 #include <type_traits>
 
 namespace octavo {
@@ -15,6 +16,7 @@ struct Stage {
   int chunks;
   void (*call)(void* context, int chunk, int thread);
   void* context;
+  int64_t* ended_ns = nullptr;  // where to put the steady clock's time when the last chunk ended; null: nowhere
 };
 
 class ThreadPool {

@@ -85,8 +85,36 @@ class PyExecutor {
     sources_.clear();
   }
 
+  using Copies = std::vector<std::tuple<int, int, int>>;
+
   void run(Ints<1> token_ids, Ints<1> positions, Ints<1> seq_starts, Ints<1> context_lens, Ints<3> block_tables,
-           Ints<2> slot_mapping, Ints<1> logit_rows, const std::vector<std::tuple<int, int, int>>& copies) {
+           Ints<2> slot_mapping, Ints<1> logit_rows, const Copies& copies) {
+    const Step step = bind_step(token_ids, positions, seq_starts, context_lens, block_tables, slot_mapping, logit_rows);
+    const std::vector<KvCopy> plain = plain_copies(copies);
+    nb::gil_scoped_release release;
+    executor_.run(step, plain);
+  }
+
+  std::vector<std::tuple<int, int, double>> profile(Ints<1> token_ids, Ints<1> positions, Ints<1> seq_starts,
+                                                    Ints<1> context_lens, Ints<3> block_tables, Ints<2> slot_mapping,
+                                                    Ints<1> logit_rows, const Copies& copies) {
+    const Step step = bind_step(token_ids, positions, seq_starts, context_lens, block_tables, slot_mapping, logit_rows);
+    std::vector<std::tuple<int, int, double>> out;
+    for (const auto& time : executor_.profile(step, plain_copies(copies))) {
+      out.emplace_back(time.section, time.stage, static_cast<double>(time.ns) * 1e-9);
+    }
+    return out;
+  }
+
+  void run_rows(Ints<1> logit_rows) {
+    nb::gil_scoped_release release;
+    executor_.run_rows(logit_rows.data(), size_of(logit_rows.size()));
+  }
+
+ private:
+  Step bind_step(const Ints<1>& token_ids, const Ints<1>& positions, const Ints<1>& seq_starts,
+                 const Ints<1>& context_lens, const Ints<3>& block_tables, const Ints<2>& slot_mapping,
+                 const Ints<1>& logit_rows) {
     Step step;
     step.tokens = size_of(token_ids.size());
     step.seqs = size_of(context_lens.size());
@@ -107,18 +135,15 @@ class PyExecutor {
     step.logit_rows = logit_rows.data();
     // `run_rows` reads them again, so they live as long as the step.
     step_arrays_ = nb::make_tuple(token_ids, positions, seq_starts, context_lens, block_tables, slot_mapping);
-    std::vector<KvCopy> plain;
-    for (const auto& [group, source, target] : copies) plain.push_back({group, source, target});
-    nb::gil_scoped_release release;
-    executor_.run(step, plain);
+    return step;
   }
 
-  void run_rows(Ints<1> logit_rows) {
-    nb::gil_scoped_release release;
-    executor_.run_rows(logit_rows.data(), size_of(logit_rows.size()));
+  static std::vector<KvCopy> plain_copies(const Copies& copies) {
+    std::vector<KvCopy> out;
+    for (const auto& [group, source, target] : copies) out.push_back({group, source, target});
+    return out;
   }
 
- private:
   static std::vector<KvLayerShape> layer_shapes(const std::vector<Layer>& layers) {
     std::vector<KvLayerShape> out;
     for (const auto& [group, place, kv_heads, head_dim, window] : layers) {
@@ -186,6 +211,8 @@ void bind_executor(nb::module_& m) {
            nb::kw_only(), "q"_a, "out"_a, "layer"_a, "heads"_a, "scale"_a, "softcap"_a)
       .def("build", &PyExecutor::build)
       .def("run", &PyExecutor::run, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,
+           "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
+      .def("profile", &PyExecutor::profile, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,
            "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
       .def("run_rows", &PyExecutor::run_rows, "logit_rows"_a)
       .def("view", &view, "buffer"_a)

@@ -1,6 +1,7 @@
 #include "executor/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -192,7 +193,7 @@ size_t Executor::scratch_bytes() const {
 
 // ---- running
 
-void Executor::run(const Step& step, const std::vector<KvCopy>& copies) {
+void Executor::prepare(const Step& step, const std::vector<KvCopy>& copies) {
   check_step(step, limits_);
   for (const auto& c : copies) {
     if (c.group < 0 || c.group >= kv_.num_groups() || c.source < 0 || c.target < 0 ||
@@ -204,39 +205,60 @@ void Executor::run(const Step& step, const std::vector<KvCopy>& copies) {
   step_ = step;
   copies_ = copies;
   for (const auto& plan : plans_) plan->make(step_);
-  run_stages(false);
+  list_stages(false);
+}
+
+void Executor::run(const Step& step, const std::vector<KvCopy>& copies) {
+  prepare(step, copies);
+  run_listed();
+}
+
+std::vector<Executor::StageTime> Executor::profile(const Step& step, const std::vector<KvCopy>& copies) {
+  prepare(step, copies);
+  std::vector<int64_t> ends(stages_.size());
+  for (size_t i = 0; i < ends.size(); i++) stages_[i].ended_ns = &ends[i];
+  int64_t before = std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  run_listed();
+  std::vector<StageTime> times;
+  for (size_t i = 0; i < ends.size(); i++) {
+    times.push_back({bound_[i].section, bound_[i].stage, ends[i] - before});
+    before = ends[i];
+  }
+  return times;
 }
 
 void Executor::run_rows(const int32_t* logit_rows, int count) {
   check_logit_rows(logit_rows, count, step_.tokens, limits_.max_rows);
   step_.logit_rows = logit_rows;
   step_.rows = count;
-  run_stages(true);
+  list_stages(true);
+  run_listed();
 }
 
-void Executor::push_stage(Op* op, RowRange rows) {
+void Executor::push_stage(int section, int stage, RowRange rows) {
+  Op* op = sections_[section].stages[stage].get();
   const int chunks = op->chunks(step_, rows);
   if (chunks == 0) return;
-  bound_.push_back({op, &step_, rows});
+  bound_.push_back({op, &step_, rows, section, stage});
   stages_.push_back({chunks,
                      [](void* context, int chunk, int thread) {
                        const Bound& bound = *static_cast<Bound*>(context);
                        bound.op->run(*bound.step, bound.rows, chunk, thread);
                      },
-                     &bound_.back()});
+                     &bound_.back(), nullptr});
 }
 
-void Executor::run_stages(bool rows_only) {
+void Executor::list_stages(bool rows_only) {
   stages_.clear();
   bound_.clear();
-  for (const Section& section : sections_) {
+  for (int i = 0; i < static_cast<int>(sections_.size()); i++) {
+    const Section& section = sections_[i];
     if (rows_only && section.dim != Dim::Rows) continue;
     const int count = count_of(section.dim, step_);
     for (const RowRange& rows : section.by_blocks ? row_blocks(count) : std::vector<RowRange>{{0, count}}) {
-      for (const auto& op : section.stages) push_stage(op.get(), rows);
+      for (int j = 0; j < static_cast<int>(section.stages.size()); j++) push_stage(i, j, rows);
     }
   }
-  pool_.run(stages_.data(), static_cast<int>(stages_.size()));
 }
 
 }  // namespace octavo

@@ -61,6 +61,12 @@ class Executor {
 
   // Runs all stages on a step. Throws std::invalid_argument if the step exceeds the limits.
   void run(const Step& step, const std::vector<KvCopy>& copies);
+  // Runs a step as `run` does and says how long each stage took, by the clock: from the end of the one before it.
+  struct StageTime {
+    int section, stage;  // section 0 copies blocks; recorded sections follow
+    int64_t ns;
+  };
+  std::vector<StageTime> profile(const Step& step, const std::vector<KvCopy>& copies);
   // Runs the stages over rows again, for other rows of the step just run (whose arrays must still be there).
   void run_rows(const int32_t* logit_rows, int count);
 
@@ -76,8 +82,10 @@ class Executor {
   void row_op(std::unique_ptr<RowOp> op);
   void stage(std::unique_ptr<Op> op);
   AttentionPlan* plan_for(const AttentionKind& kind);
-  void run_stages(bool rows_only);
-  void push_stage(Op* op, RowRange rows);
+  void prepare(const Step& step, const std::vector<KvCopy>& copies);
+  void list_stages(bool rows_only);
+  void push_stage(int section, int stage, RowRange rows);
+  void run_listed() { pool_.run(stages_.data(), static_cast<int>(stages_.size())); }
 
   ThreadPool& pool_;
   const KernelTables kernels_;
@@ -101,6 +109,7 @@ class Executor {
     Op* op;
     const Step* step;
     RowRange rows;
+    int section, stage;
   };
   std::deque<Bound> bound_;  // stages hold pointers to these
   std::vector<KvCopy> copies_;

@@ -1,11 +1,13 @@
 """The native program executor: NumPy arrays in, a view of the logits out, one native call per step."""
 
 from collections.abc import Mapping
+from typing import TypedDict
 
 from octavo import _native
 from octavo.errors import OutOfMemoryError
 from octavo.execution.native.lower import lower
 from octavo.execution.native.recorder import Recorder
+from octavo.execution.native.stages import stage_names
 from octavo.execution.protocols import Float32, Int32, StepBatch
 from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight
@@ -81,9 +83,9 @@ class NativeExecutor:
         self, native: _native.Executor, weights: Mapping[str, LoadedWeight], max_positions: int
     ) -> dict[str, int]:
         int8_weights = {name for name, weight in weights.items() if weight.type not in _FLOAT_TYPES}
-        lowered = lower(self.program, int8_weights)
-        recorder = Recorder(native, self.program, weights, lowered.local, max_positions)
-        recorder.record(lowered.sections)
+        self.lowered = lower(self.program, int8_weights)
+        recorder = Recorder(native, self.program, weights, self.lowered.local, max_positions)
+        recorder.record(self.lowered.sections)
         return recorder.buffers
 
     def run(self, batch: StepBatch) -> Float32:
@@ -92,18 +94,18 @@ class NativeExecutor:
         Raises:
             ValueError: the batch exceeds what the executor was built for, or contradicts itself; says which array.
         """
-        native = self._open()
-        native.run(
-            token_ids=batch.token_ids,
-            positions=batch.positions,
-            seq_starts=batch.seq_starts,
-            context_lens=batch.context_lens,
-            block_tables=batch.block_tables,
-            slot_mapping=batch.slot_mapping,
-            logit_rows=batch.logit_rows,
-            copies=[(copy.group, copy.source, copy.target) for copy in batch.block_copies],
-        )
+        self._open().run(**_arrays(batch))
         return self.output("logits")
+
+    def profile(self, batch: StepBatch) -> list[tuple[str, float]]:
+        """Runs the step and says how long each stage took.
+
+        Returns:
+            (name, seconds by the clock) of every stage in the order they ran; the name lists its ops, or its weights
+            without their layer. A stage that ran block by block occurs once per block.
+        """
+        names = [("block copies",), *map(stage_names, self.lowered.sections)]
+        return [(names[section][stage], seconds) for section, stage, seconds in self._open().profile(**_arrays(batch))]
 
     def logits(self, rows: Int32) -> Float32:
         """See `ProgramExecutor.logits`."""
@@ -128,6 +130,32 @@ class NativeExecutor:
         if self._native is None:
             raise ValueError("this executor is closed")
         return self._native
+
+
+class _StepArrays(TypedDict):
+    """The arguments of a native step."""
+
+    token_ids: Int32
+    positions: Int32
+    seq_starts: Int32
+    context_lens: Int32
+    block_tables: Int32
+    slot_mapping: Int32
+    logit_rows: Int32
+    copies: list[tuple[int, int, int]]
+
+
+def _arrays(batch: StepBatch) -> _StepArrays:
+    return {
+        "token_ids": batch.token_ids,
+        "positions": batch.positions,
+        "seq_starts": batch.seq_starts,
+        "context_lens": batch.context_lens,
+        "block_tables": batch.block_tables,
+        "slot_mapping": batch.slot_mapping,
+        "logit_rows": batch.logit_rows,
+        "copies": [(copy.group, copy.source, copy.target) for copy in batch.block_copies],
+    }
 
 
 def _placed_layers(program: Program, layout: KVLayout) -> list[tuple[int, int, int, int, int | None]]:

@@ -112,3 +112,16 @@ def access(op: FlatOp) -> Access:
             return Access((x, int8_form(x), *added), tuple(s.out for s in segments))
     written = writes(op)
     return Access(reads(op), () if written is None else (written,))
+
+
+def stage_names(section: Section) -> tuple[str, ...]:
+    """A name for each stage of a section, the same in every layer."""
+    if isinstance(section, Attention):
+        return ("attention",)
+    return tuple(_stage_name(stage) for stage in section.stages)
+
+
+def _stage_name(stage: RowStage | LinearStage) -> str:
+    if isinstance(stage, RowStage):
+        return "+".join(type(op).__name__ for op in stage.ops)
+    return "linear " + "+".join(s.weight.rsplit(".", 1)[-1] for s in stage.segments)

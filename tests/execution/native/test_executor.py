@@ -160,6 +160,18 @@ def test_bytes_held_are_reported(tmp_path: Path) -> None:
     assert held["scratch"] > 0
 
 
+def test_a_profile_times_every_stage_and_computes_the_step(driver: Driver) -> None:
+    batch = some_batch(driver)
+    times = driver.executor.profile(batch)
+    profiled = driver.executor.output("logits").copy()
+    np.testing.assert_array_equal(bits(profiled), bits(driver.executor.run(batch)))
+    names = [name for name, _ in times]
+    assert names[:3] == ["Embed+RmsNorm", "linear q+k+v", "Rope+Rope+CacheWrite"]
+    assert names.count("attention") == 2
+    assert names[-1] == "linear embed"
+    assert all(seconds > 0 for _, seconds in times)
+
+
 def test_bad_settings_are_named(tmp_path: Path) -> None:
     for changes, problem in (
         ({"threads": 0}, "threads=0"),

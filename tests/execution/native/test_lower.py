@@ -1,7 +1,7 @@
 """Lowering passes on hand-made programs: what is folded, what must not be."""
 
 from octavo.execution.native.lower import find_local, fold_adds, gather_sections, join_linears, lower, quantize_inputs
-from octavo.execution.native.stages import LinearStage, Quantize, RowSection, RowStage, Segment, Softcap
+from octavo.execution.native.stages import LinearStage, Quantize, RowSection, RowStage, Segment, Softcap, stage_names
 from octavo.model.program import (
     Activation,
     Add,
@@ -130,15 +130,11 @@ def test_a_layer_becomes_two_sections() -> None:
         max_positions=64,
     )
     lowered = lower(program, {"q", "k", "v", "o", "g", "u", "d", "e"})
-    names = [
-        "Attention" if isinstance(section, Attention) else " ".join(map(stage_name, section.stages))
-        for section in lowered.sections
-    ]
-    assert names == [
-        "Embed+RmsNorm+Quantize Linear*3 Rope+Rope+CacheWrite",
-        "Attention",
-        "Quantize Linear*1 RmsNorm+Quantize Linear*2 GatedActivation+Quantize Linear*1",
-        "SelectRows+Quantize Linear*1 Softcap",
+    assert [" | ".join(stage_names(section)) for section in lowered.sections] == [
+        "Embed+RmsNorm+Quantize | linear q+k+v | Rope+Rope+CacheWrite",
+        "attention",
+        "Quantize | linear o | RmsNorm+Quantize | linear g+u | GatedActivation+Quantize | linear d",
+        "SelectRows+Quantize | linear e | Softcap",
     ]
     assert set(buffers) - lowered.local == {"x", "q", "mixed", "logits"}
     sums = [
@@ -147,9 +143,3 @@ def test_a_layer_becomes_two_sections() -> None:
         if isinstance(section, RowSection)
     ]
     assert sums == [[False] * 3, [True, False, False, True], [False]]
-
-
-def stage_name(stage: RowStage | LinearStage) -> str:
-    if isinstance(stage, LinearStage):
-        return f"Linear*{len(stage.segments)}"
-    return "+".join(type(op).__name__ for op in stage.ops)
