@@ -43,7 +43,8 @@ def download_progress() -> Iterator["Progress"]:
     try:
         yield TerminalProgress()
     finally:
-        bars.stop()
+        if tasks:  # bars that never started would leave an empty line
+            bars.stop()
 
 
 def load_model(settings: dict[str, Any]) -> "LLM":
