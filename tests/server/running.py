@@ -42,6 +42,7 @@ def running_server(
     start_engine: Callable[[], Awaitable[Engine]],
     config: ServerConfig | None = None,
     scheduling_policy: str = "fcfs",
+    stop_engine: Callable[[Engine], Awaitable[None]] | None = None,
 ) -> Iterator[RunningServer[Engine]]:
     """Runs a server for the length of the block."""
     settings = config or ServerConfig(port=0, shutdown_timeout=5)
@@ -58,7 +59,11 @@ def running_server(
             running.url = url
             ready.set()
 
-        running.ended_well = await running.http.run(bind(settings), announce)
+        try:
+            running.ended_well = await running.http.run(bind(settings), announce)
+        finally:
+            if stop_engine is not None:
+                await stop_engine(running.engine)
 
     failures: list[BaseException] = []
 

@@ -1,0 +1,168 @@
+"""`octavo serve` as a process: its ready line, its signals, its exits."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import psutil
+import pytest
+
+from tests.server.conftest import wait_until
+
+RUN = "from octavo.cli.main import main; main()"
+LONG = {"prompt": "x", "max_tokens": 600, "ignore_eos": True, "temperature": 0}
+
+
+class Process:
+    """A running `octavo serve`."""
+
+    def __init__(self, popen: "subprocess.Popen[str]") -> None:
+        self.popen = popen
+        line = popen.stdout.readline() if popen.stdout else ""
+        if not line.startswith("ready: "):
+            popen.wait(timeout=60)
+            raise AssertionError(f"no ready line but {line!r}; stderr: {popen.stderr.read() if popen.stderr else ''}")
+        self.ready_line = line
+        self.url = line.split()[1]
+
+    def core(self) -> psutil.Process:
+        """The engine core's process."""
+        (child,) = psutil.Process(self.popen.pid).children()
+        return child
+
+    def end(self) -> tuple[int, str]:
+        """Waits for the end; exit code and stderr."""
+        _, errors = self.popen.communicate(timeout=60)
+        return self.popen.returncode, errors
+
+
+@contextmanager
+def serve(*arguments: str) -> Iterator[Process]:
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        "serve",
+        *arguments,
+        "--port",
+        "0",
+        "--threads",
+        "1",
+        "--max-model-len",
+        "700",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as popen:
+        try:
+            yield Process(popen)
+        finally:
+            if popen.poll() is None:
+                popen.kill()
+
+
+def test_sigterm_lets_a_stream_finish_and_ends_with_0(tiny_file: str) -> None:
+    with serve(tiny_file, "--served-model-name", "tiny") as process:
+        assert "model tiny, context 700 tokens" in process.ready_line
+        core = process.core()
+        lines: list[str] = []
+        begun = threading.Event()
+
+        def read() -> None:
+            body = LONG | {"stream": True}
+            with httpx.stream("POST", f"{process.url}/v1/completions", json=body, timeout=60) as answer:
+                for line in answer.iter_lines():
+                    lines.append(line)
+                    begun.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert begun.wait(30)
+        process.popen.send_signal(signal.SIGTERM)
+        reader.join(60)
+        assert "data: [DONE]" in lines
+        last = json.loads([line for line in lines if line][-2].removeprefix("data: "))
+        assert last["choices"][0]["finish_reason"] == "length"
+        assert process.end() == (0, "")
+        assert not core.is_running()
+
+
+def test_sigint_ends_an_idle_server(tiny_file: str) -> None:
+    with serve(tiny_file) as process:
+        assert httpx.get(f"{process.url}/ready").status_code == 200
+        process.popen.send_signal(signal.SIGINT)
+        assert process.end() == (0, "")
+
+
+def test_a_killed_core_is_noticed_told_and_ends_with_1(tiny_file: str) -> None:
+    with serve(tiny_file) as process:
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            answers.append(httpx.post(f"{process.url}/v1/completions", json=LONG, timeout=60))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        wait_until(lambda: httpx.get(f"{process.url}/load").json()["num_running"] == 1, "the request runs")
+        process.core().kill()
+        asking.join(30)
+        assert answers[0].status_code == 503
+        assert answers[0].json()["error"]["code"] == "engine_dead"
+        for path in ("/health", "/ready"):
+            assert httpx.get(process.url + path).status_code == 503
+        code, errors = process.end()
+        assert code == 1
+        assert "the engine died" in errors
+
+
+def test_a_stopped_core_does_not_stop_the_probes(tiny_file: str) -> None:
+    with serve(tiny_file) as process:
+        core = process.core()
+        core.suspend()
+        try:
+            assert httpx.get(f"{process.url}/health", timeout=5).status_code in (200, 503)
+            assert httpx.get(f"{process.url}/load", timeout=30).status_code == 503
+            metrics = httpx.get(f"{process.url}/metrics", timeout=30)
+            assert "octavo:engine_up" in metrics.text
+        finally:
+            core.resume()
+        assert httpx.get(f"{process.url}/load", timeout=30).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-model-len", "100000"], "max_model_len=100000"),
+        (["--num-kv-blocks", "3"], "block"),
+        (["--chat-template", "/nowhere/x.jinja"], "chat_template='/nowhere/x.jinja'"),
+    ],
+)
+def test_what_cannot_start_says_why_in_one_line(tiny_file: str, arguments: list[str], message: str) -> None:
+    flags = {"--max-model-len": "700"} | dict(zip(arguments[::2], arguments[1::2], strict=True))
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        "serve",
+        tiny_file,
+        "--port",
+        "0",
+        *(w for pair in flags.items() for w in pair),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | {})
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert message in done.stderr
+
+
+def test_no_socket_but_the_servers_listens_on_the_network(tiny_file: str) -> None:
+    with serve(tiny_file) as process:
+        mine = [psutil.Process(process.popen.pid), process.core()]
+        listening = [c.laddr for p in mine for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+        port = int(process.url.rsplit(":", 1)[1])
+        assert [tuple(address) for address in listening] == [("127.0.0.1", port)]
