@@ -56,6 +56,7 @@ class CoreClient:
         self._tasks: list[asyncio.Task[None]] = []
         self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._closing = False
+        self._ready = False
 
     def _bind(self, kind: int, address: str) -> zmq.asyncio.Socket:
         socket = self._context.socket(kind)
@@ -84,6 +85,7 @@ class CoreClient:
         await pipe.drain()
         self._tasks.append(asyncio.create_task(self._watch_process(self._process)))
         self.info = await self._wait_ready()
+        self._ready = True
         self._tasks.append(asyncio.create_task(self._dispatch()))
         return self.info
 
@@ -209,7 +211,7 @@ class CoreClient:
         """Ends the core in order (killing it if it does not obey), frees sockets and folder; idempotent."""
         if self._closing:
             return
-        if self.alive and self._process is not None and self._process.returncode is None:
+        if self.alive and self._ready:  # a core that did not start reads no orders
             with contextlib.suppress(EngineDeadError, TimeoutError):
                 await asyncio.wait_for(self._call("shutdown"), SHUTDOWN_PATIENCE_S)
         self._closing = True
