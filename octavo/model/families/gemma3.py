@@ -63,7 +63,6 @@ def build(config: DecoderConfig) -> Program:
 
 def config_from_gguf(header: CheckpointHeader) -> DecoderConfig:
     fields = gguf_fields(header, "gemma3")
-    fields.accept("attn_logit_softcapping", 0.0)
     sizes = gguf_sizes(header, fields, EMBEDDING[Naming.GGUF])
     local = rope_spec(sizes.head_dim, fields.number("rope.freq_base_swa", 1, 1e12, default=_LOCAL_BASE))
     # The format has no key for query_pre_attn_scalar: it is the head size, but for the 27B model the width per head.

@@ -21,6 +21,7 @@ from octavo.model.sources import ModelDefinition
 def config_from_gguf(header: CheckpointHeader) -> DecoderConfig:
     fields = gguf_fields(header, "qwen2")
     fields.accept("attention.sliding_window", 0)
+    fields.accept("final_logit_softcapping", 0.0)
     sizes = gguf_sizes(header, fields, EMBEDDING[Naming.GGUF])
     rope = gguf_rope(fields, sizes.head_dim, header.rope_factors)
     return _config(model_name(header, "qwen2"), sizes, rope, tied=gguf_is_tied(header))

@@ -12,6 +12,17 @@ _MAX_HEAD_DIM = 1024
 _MAX_POSITIONS = 1 << 30
 _MAX_VOCAB = 1 << 24
 
+_GGUF_SCALES_AND_CAPS = (
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "attention.scale",
+    "attn_logit_softcapping",
+    "embedding_scale",
+    "logit_scale",
+    "residual_scale",
+)
+"""0 means "not set" in all of them."""
+
 
 def gguf_fields(header: CheckpointHeader, architecture: str) -> Fields:
     """The keys of one architecture, which GGUF prefixes with its name."""
@@ -32,8 +43,9 @@ def gguf_sizes(header: CheckpointHeader, fields: Fields, embedding: str) -> Size
     """
     for key in ("expert_count", "expert_used_count", "expert_shared_count", "attention.kv_lora_rank"):
         fields.accept(key, 0)
-    for key in ("attention.clamp_kqv", "attention.max_alibi_bias", "logit_scale", "residual_scale", "embedding_scale"):
+    for key in _GGUF_SCALES_AND_CAPS:
         fields.accept(key, 0.0)
+    fields.accept("rope.dimension_sections")
     fields.accept("attention.causal", True)
     fields.accept("use_parallel_residual", False)
     layers = fields.integer("block_count", 1, _MAX_LAYERS)
