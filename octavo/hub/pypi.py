@@ -122,7 +122,7 @@ class Pip:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         wheels = sorted(folder.glob("*.whl"))
         if done.returncode or len(wheels) != 1:
-            raise _pip_error(requirement, folder, done.stdout + done.stderr)
+            raise _pip_error(requirement, folder, done.stdout + done.stderr, self.python)
         return wheels[0]
 
 
@@ -139,11 +139,11 @@ _SIGNS: tuple[tuple[str, str], ...] = (
 """What pip prints -> what to tell the user, most telling first (pip says "no matching distribution" offline, too)."""
 
 
-def _pip_error(requirement: str, folder: Path, output: str) -> DownloadError:
+def _pip_error(requirement: str, folder: Path, output: str, python: str) -> DownloadError:
     if "No space left on device" in output or "Disk quota exceeded" in output:
         return full_disk(folder)
     for sign, advice in _SIGNS:
         if sign in output:
-            return DownloadError(f"pip cannot fetch {requirement}: {advice.format(python=sys.executable)}")
+            return DownloadError(f"pip cannot fetch {requirement}: {advice.format(python=python)}")
     last = next((line for line in reversed(output.splitlines()) if line.strip()), "no output")
     return DownloadError(f"pip cannot fetch {requirement}: {last.strip()[:300]}")
