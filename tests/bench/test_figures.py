@@ -1,0 +1,149 @@
+"""The arithmetic of the benchmarks, on ledgers that can be worked out by hand."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from octavo import LLM
+from octavo.bench.datasets import make_prompts, random_prompts
+from octavo.bench.latency import measure_latency, spread
+from octavo.bench.report import as_lines, complete_figures, write_json
+from octavo.bench.throughput import measure_throughput
+from octavo.engine.output import CompletionOutput, EngineInfo, GenerationOutput
+from octavo.errors import ConfigError, InvalidRequestError, RequestFailedError
+from octavo.request.outputs import FinishReason, RequestStats
+from octavo.request.params import SamplingParams
+
+INFO = EngineInfo(
+    model="stub",
+    served_model_names=("stub",),
+    architecture="none",
+    max_model_len=100,
+    vocab_size=50,
+    eos_token_ids=(),
+    block_size=16,
+    num_blocks=10,
+    kv_bytes_per_token=1,
+    weight_bytes=1,
+    max_logprobs=0,
+    max_num_seqs=4,
+    max_num_batched_tokens=16,
+    threads=1,
+    isa="portable",
+)
+
+
+class StubLLM:
+    """Answers at once, with ledgers made up: prefill 2 s, then 0.5 s per token; request i starts i/10 s later."""
+
+    info = INFO
+
+    def __init__(self, missing: int = 0) -> None:
+        self.batches: list[list[list[int]]] = []
+        self._missing = missing
+
+    def generate(self, prompts: list[list[int]], params: SamplingParams) -> list[GenerationOutput]:
+        self.batches.append(prompts)
+        assert params.max_tokens is not None
+        assert params.ignore_eos
+        assert params.greedy
+        return [self._answer(index, prompt, params.max_tokens) for index, prompt in enumerate(prompts)]
+
+    def _answer(self, index: int, prompt: list[int], count: int) -> GenerationOutput:
+        begin = index / 10
+        stats = RequestStats(
+            arrival_s=0,
+            first_scheduled_s=begin,
+            first_token_s=begin + 2,
+            finished_s=begin + 2 + 0.5 * (count - 1),
+            num_prompt_tokens=len(prompt),
+            num_cached_tokens=len(prompt) // 4,
+            num_output_tokens=count,
+        )
+        choice = CompletionOutput(
+            index=0,
+            text="",
+            token_ids=(1,) * (count - self._missing),
+            logprobs=None,
+            finish_reason=FinishReason.LENGTH,
+            stats=stats,
+        )
+        return GenerationOutput(request_id="r", prompt=None, prompt_token_ids=tuple(prompt), outputs=(choice,))
+
+
+def ticking(step: float) -> Any:
+    """A clock that advances by `step` per look."""
+    now = iter(range(1000))
+    return lambda: next(now) * step
+
+
+def test_throughput_counts_everything_over_the_wall_time() -> None:
+    stub = StubLLM()
+    prompts = random_prompts(6, 20, INFO.vocab_size, seed=1)
+    figures = measure_throughput(cast(LLM, stub), prompts, output_len=10, clock=ticking(3.0))
+    assert figures["elapsed_s"] == 3
+    assert figures["output_tokens_per_s"] == 60 / 3
+    assert figures["total_tokens_per_s"] == (60 + 120) / 3
+    assert figures["prefill_tokens_per_s"] == 6 * 15 / 3
+    assert figures["requests_per_s"] == 2
+    assert figures["prefix_hit_rate"] == 0.25
+    assert figures["concurrency"] == 4
+    assert figures["peak_memory_bytes"] > 10**6
+    warm_up, measured = stub.batches
+    assert measured == prompts
+    assert warm_up[0] not in prompts
+
+
+def test_latency_leaves_the_first_batch_out_and_splits_prefill_from_steps() -> None:
+    stub = StubLLM()
+    prompts = random_prompts(6, 20, INFO.vocab_size, seed=1)
+    figures = measure_latency(cast(LLM, stub), prompts, batch_size=2, output_len=11)
+    assert figures["repeats"] == 2
+    assert len(stub.batches) == 3
+    assert figures["prefill_s"] == pytest.approx({"median": 2.1, "p10": 2.1, "p90": 2.1})
+    assert figures["prefill_tokens_per_s"]["median"] == pytest.approx(40 / 2.1)
+    assert figures["decode_step_s"]["median"] == pytest.approx(0.5)
+    assert figures["decode_tokens_per_s"]["median"] == pytest.approx(4)
+
+
+def test_a_measurement_that_lacks_tokens_is_none() -> None:
+    with pytest.raises(RequestFailedError, match="3 of 4 tokens came"):
+        measure_throughput(cast(LLM, StubLLM(missing=1)), [[1, 2]], output_len=10)
+
+
+def test_what_does_not_fit_is_told_before_it_runs() -> None:
+    with pytest.raises(
+        InvalidRequestError, match="input_len=95: with --output-len 10 the context of 100 tokens leaves 90"
+    ):
+        measure_throughput(cast(LLM, StubLLM()), [[1] * 95], output_len=10)
+    with pytest.raises(ConfigError, match="output_len=1: must be at least 2"):
+        measure_latency(cast(LLM, StubLLM()), [[1]], batch_size=1, output_len=1)
+
+
+def test_spread() -> None:
+    assert spread([float(value) for value in range(11)]) == {"median": 5, "p10": 1, "p90": 9}
+    assert spread([4.0]) == {"median": 4, "p10": 4, "p90": 4}
+    assert spread([1.0, 3.0])["median"] == 2
+
+
+def test_prompts_are_the_same_everywhere_and_differ_by_seed() -> None:
+    prompts = make_prompts("random", 3, 5, 1000, seed=7)
+    assert prompts == [[331, 970, 154, 404, 666], [49, 74, 840, 548, 96], [374, 596, 59, 931, 519]]
+    assert prompts != make_prompts("random", 3, 5, 1000, seed=8)
+    with pytest.raises(ConfigError, match="dataset='sharegpt': known data sets: random"):
+        make_prompts("sharegpt", 1, 1, 10, 0)
+
+
+def test_reports(tmp_path: Path) -> None:
+    figures = complete_figures(
+        {"model": "stub", "prefill_s": {"median": 0.123456}}, INFO, {"threads": 1, "isa": "avx2"}
+    )
+    assert figures["config"]["given"] == {"threads": 1, "isa": "avx2"}
+    assert figures["config"]["engine"]["block_size"] == 16
+    assert {"cpu", "usable_cores", "memory_bytes"} <= set(figures["hardware"])
+    assert {"octavo", "python", "numpy"} <= set(figures["versions"])
+    assert "prefill_s                median 0.1235" in as_lines(figures)
+    write_json(figures, tmp_path / "x.json")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_json(figures, tmp_path / "missing" / "x.json")
