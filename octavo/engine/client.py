@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import os
 import shutil
 import sys
 import tempfile
@@ -77,7 +78,9 @@ class CoreClient:
             input_address=input_address,
             output_address=output_address,
         )
-        self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", "octavo.engine.process", stdin=PIPE)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "octavo.engine.process", stdin=PIPE, env=_same_imports()
+        )
         pipe = self._process.stdin
         if pipe is None:
             raise EngineDeadError("the core process has no standard input")
@@ -236,6 +239,12 @@ class CoreClient:
             await process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+def _same_imports() -> dict[str, str]:
+    """The environment in which a new interpreter imports what this one does. `-P` keeps it from looking into the
+    working directory first: the checkout that Octavo was installed from may lie there, without the native core."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 _START_ERRORS: dict[str, type[OctavoError]] = {

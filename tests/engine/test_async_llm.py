@@ -165,6 +165,22 @@ def test_a_killed_client_takes_its_core_along(tiny_model: str) -> None:
         assert time.monotonic() - killed < 1
 
 
+def test_the_working_directory_does_not_decide_what_the_core_is(tiny_model: str, tmp_path: Path) -> None:
+    (tmp_path / "octavo").mkdir()
+    (tmp_path / "octavo" / "__init__.py").write_text("raise ImportError('the wrong octavo')")
+    script = (
+        "import asyncio\n"
+        "from octavo import AsyncLLM\n"
+        "from octavo.config import EngineConfig\n"
+        "async def main():\n"
+        f"    llm = await AsyncLLM.start(EngineConfig.from_fields({ {'model': tiny_model, **SETTINGS}!r}))\n"
+        "    await llm.shutdown()\n"
+        "asyncio.run(main())\n"
+    )
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-P", "-c", script], cwd=tmp_path, env=here, check=True)
+
+
 def test_shutdown_drains_then_leaves_no_process_and_no_folder(tiny_model: str, tmp_path: Path) -> None:
     async def body() -> None:
         llm = await AsyncLLM.start(EngineConfig.from_fields({"model": tiny_model, **SETTINGS}))
