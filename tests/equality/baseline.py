@@ -1,0 +1,51 @@
+"""What every setting is compared with: the same requests alone."""
+
+from dataclasses import dataclass
+
+from octavo import LLM
+from octavo.config import EngineConfig
+from octavo.engine.words import load_words
+from octavo.hub import resolve
+from tests.equality.http import SeenAnswer
+from tests.equality.settings import Alone, AloneUncached, Fields, Setting
+from tests.equality.transcript import Answer, Transcripts, assert_same
+from tests.equality.workload import Workload
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A workload on a model, answered one by one."""
+
+    model: str
+    fields: Fields
+    """Of the engine, for the baseline and for all that is compared with it."""
+    workload: Workload
+    answers: dict[str, Answer]
+    isa: str
+    """What it ran on."""
+
+    @classmethod
+    def of(cls, model: str, fields: Fields, workload: Workload, alone: Alone | AloneUncached) -> "Baseline":
+        """Runs the workload alone."""
+        with LLM(model, **fields) as llm:
+            isa = llm.info.isa
+        return cls(model, fields, workload, alone.answers(model, fields, workload), isa)
+
+    @property
+    def transcripts(self) -> Transcripts:
+        """What must come out in every setting inside Python."""
+        return {name: answer.transcript() for name, answer in self.answers.items()}
+
+    @property
+    def seen_over_http(self) -> Transcripts:
+        """What must be seen over HTTP."""
+        tokenizer = load_words(EngineConfig.from_fields({"model": self.model}), resolve(self.model)).tokenizer
+        assert tokenizer is not None
+        return {
+            request.name: SeenAnswer.of(self.answers[request.name], request.params, tokenizer.token_bytes).transcript()
+            for request in self.workload
+        }
+
+    def check(self, setting: Setting) -> None:
+        """Runs the workload in a setting; fails if anything comes out otherwise."""
+        assert_same(self.transcripts, setting.run(self.model, self.fields, self.workload))

@@ -1,0 +1,250 @@
+"""Running a workload over HTTP: a server process of its own, the stock client, sixteen requests at a time."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import openai
+
+from octavo.request.outputs import LogprobRow
+from octavo.request.params import SamplingParams
+from tests.equality.settings import Fields
+from tests.equality.transcript import Answer, AnswerChoice, Fact, Transcript, Transcripts, exact
+from tests.equality.workload import Request, Workload
+
+SERVE = "import sys; from octavo.cli.main import main; sys.argv = ['octavo', 'serve', *sys.argv[1:]]; main()"
+CLIENTS = 16
+OPENAI_FIELDS = {
+    *("n", "max_tokens", "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop"),
+    "logprobs",
+}
+"""Parameters that the client knows; the others go as `extra_body`."""
+NOT_SENT = {"detokenize", "bad_words_token_ids"}
+
+Spell = Callable[[int], bytes]
+
+
+@contextlib.contextmanager
+def serving(model: str, fields: Fields, folder: Path) -> Iterator[str]:
+    """A running `octavo serve`; gives its address and sees to it that it ends well.
+
+    Args:
+        folder: for its log.
+    """
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in fields.items()]
+    command = [sys.executable, "-P", "-c", SERVE, model, "--port=0", *flags]
+    with (
+        (folder / "server.log").open("w+") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=_same_imports()) as server,
+    ):
+        assert server.stdout is not None
+        try:
+            ready = re.match(r"ready: (http://\S+)", server.stdout.readline())
+            assert ready, f"the server did not start: {(folder / 'server.log').read_text()}"
+            yield ready[1]
+            server.terminate()
+            assert server.wait(timeout=30) == 0, (folder / "server.log").read_text()
+        finally:
+            server.kill()
+
+
+def _same_imports() -> dict[str, str]:
+    """The environment in which a new interpreter finds the package that is under test here."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def ask_all(url: str, workload: Workload, *, stream: bool) -> Transcripts:
+    """The answers to all requests, asked by sixteen clients at a time; afterwards the server must hold nothing."""
+    with _clients(url) as (client, pool):
+        answers = pool.map(lambda request: _ask(client, request, stream), workload)
+        transcripts = {request.name: seen.transcript() for request, seen in zip(workload, answers, strict=True)}
+    assert_server_settled(url)
+    return transcripts
+
+
+def leave_early(url: str, workload: Workload, after: int) -> None:
+    """Asks for streams and closes the connection of each after some chunks."""
+
+    def leave(client: openai.OpenAI, request: Request) -> None:
+        stream = _create(client, request, stream=True)
+        for _ in zip(range(after), stream, strict=False):
+            pass
+        stream.close()
+
+    with _clients(url) as (client, pool):
+        list(pool.map(lambda request: leave(client, request), workload))
+
+
+@contextlib.contextmanager
+def _clients(url: str) -> Iterator[tuple[openai.OpenAI, ThreadPoolExecutor]]:
+    with (
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client,
+        ThreadPoolExecutor(CLIENTS) as pool,
+    ):
+        yield client, pool
+
+
+def assert_server_settled(url: str) -> None:
+    """Nothing runs or waits, and no block is held."""
+    metrics = httpx.get(f"{url}/metrics").text
+    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"):
+        (value,) = re.findall(rf"^{name}{{.*}} (\S+)$", metrics, re.MULTILINE)
+        assert float(value) == 0, f"{name} is {value}"
+
+
+def _ask(client: openai.OpenAI, request: Request, stream: bool) -> "SeenAnswer":
+    seen = SeenAnswer(request.params.n)
+    answered = _create(client, request, stream=stream)
+    for part in answered if stream else [answered]:
+        seen.add(part.model_dump())
+    return seen
+
+
+def _create(client: openai.OpenAI, request: Request, *, stream: bool) -> Any:
+    known, extra = _body(request.params)
+    extra["return_token_ids"] = True
+    if request.messages:
+        count = known.pop("logprobs", None)
+        known |= {} if count is None else {"logprobs": True, "top_logprobs": count}
+        return client.chat.completions.create(
+            model=openai.omit, messages=request.messages, stream=stream, extra_body=extra, **known
+        )
+    prompt = request.prompt if isinstance(request.prompt, str) else list(request.prompt)
+    return client.completions.create(model=openai.omit, prompt=prompt, stream=stream, extra_body=extra, **known)
+
+
+def _body(params: SamplingParams) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the client takes by name, and the rest."""
+    given = {name: value for name, value in msgspec.structs.asdict(params).items() if name not in NOT_SENT}
+    given = {name: value for name, value in given.items() if value is not None and value != ()}
+    given["logit_bias"] = {str(i): bias for i, bias in (params.logit_bias or {}).items()}
+    known = {name: value for name, value in given.items() if name in OPENAI_FIELDS}
+    return known, {name: value for name, value in given.items() if name not in OPENAI_FIELDS}
+
+
+# ---- the same facts, from either side
+
+
+class SeenAnswer:
+    """What HTTP shows of an answer: the text, all ids, and logprobs by the spelling of tokens."""
+
+    def __init__(self, num_choices: int) -> None:
+        self.prompt: object = None
+        self.prompt_rows: object = None
+        self.choices = [SeenChoice() for _ in range(num_choices)]
+
+    @classmethod
+    def of(cls, answer: Answer, params: SamplingParams, spell: Spell) -> "SeenAnswer":
+        """What must be seen of an answer that is known in full."""
+        seen = cls(len(answer.choices))
+        seen.prompt = list(answer.prompt_token_ids)
+        if answer.prompt_logprobs is not None:
+            count = params.prompt_logprobs or 0
+            seen.prompt_rows = [None if row is None else _ranked(row, count) for row in answer.prompt_logprobs]
+        seen.choices = [SeenChoice.of(choice, params.logprobs, spell) for choice in answer.choices]
+        return seen
+
+    def add(self, body: Mapping[str, Any]) -> None:
+        """Takes a whole answer or a chunk of one."""
+        for choice in body["choices"]:
+            self.choices[choice["index"]].add(choice)
+            if choice["index"] == 0:
+                self.prompt = self.prompt or choice["prompt_token_ids"]
+                self._add_prompt_rows(choice.get("prompt_logprobs"))
+
+    def _add_prompt_rows(self, rows: list[Any] | None) -> None:
+        if rows is not None:
+            self.prompt_rows = [
+                None if row is None else {int(i): (exact(e["logprob"]), e["rank"]) for i, e in row.items()}
+                for row in rows
+            ]
+
+    def transcript(self) -> Transcript:
+        """All facts."""
+        facts = [Fact("prompt", self.prompt), Fact("prompt, logprobs", self.prompt_rows)]
+        return (*facts, *(fact for i, choice in enumerate(self.choices) for fact in choice.facts(f"choice {i}")))
+
+
+class SeenChoice:
+    """What HTTP shows of a choice."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.token_ids: list[int] = []
+        self.rows: list[tuple[str, str, dict[str, str]]] = []
+        """Per token its spelling, its logprob, and the logprobs of the most probable ones."""
+        self.end: tuple[object, ...] = ()
+
+    @classmethod
+    def of(cls, choice: AnswerChoice, num_top: int | None, spell: Spell) -> "SeenChoice":
+        """See `SeenAnswer.of`."""
+        seen = cls()
+        seen.text, seen.token_ids = choice.text, list(choice.token_ids)
+        seen.rows = [_spelled(row, num_top or 0, spell) for row in choice.logprobs or ()]
+        reason, stop_reason, _ = choice.end
+        seen.end = (str(reason), stop_reason)
+        return seen
+
+    def add(self, choice: Mapping[str, Any]) -> None:
+        """Takes a choice, or a part of one, of either endpoint."""
+        message = choice.get("message") or choice.get("delta")
+        self.text += (choice.get("text") if message is None else message.get("content")) or ""
+        self.token_ids += choice["token_ids"]
+        if choice["logprobs"] is not None:
+            self.rows += _chat_rows(choice["logprobs"]) if message is not None else _legacy_rows(choice["logprobs"])
+        self.end = (choice["finish_reason"], choice["stop_reason"])
+
+    def facts(self, place: str) -> Iterator[Fact]:
+        """All facts."""
+        yield from (Fact(f"{place}, token {i}", token_id) for i, token_id in enumerate(self.token_ids))
+        for i, (spelling, logprob, top) in enumerate(self.rows):
+            yield Fact(f"{place}, token {i}, logprobs", (spelling, logprob, *sorted(top.items())))
+        yield Fact(f"{place}, text", self.text)
+        yield Fact(f"{place}, end", self.end)
+
+
+def _legacy_rows(logprobs: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    columns = (logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"])
+    for spelling, logprob, top in zip(*columns, strict=True):
+        yield spelling, exact(logprob), {key: exact(value) for key, value in top.items()}
+
+
+def _chat_rows(logprobs: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    for entry in logprobs["content"]:
+        spelling, logprob = _text(bytes(entry["bytes"])), exact(entry["logprob"])
+        top = {_text(bytes(other["bytes"])): exact(other["logprob"]) for other in entry["top_logprobs"]}
+        yield spelling, logprob, {spelling: logprob} | top
+
+
+def _spelled(row: LogprobRow, num_top: int, spell: Spell) -> tuple[str, str, dict[str, str]]:
+    """A row as `/v1/completions` shows it: the chosen token is always among the most probable ones."""
+    spelling, logprob = _text(spell(row.token_ids[0])), exact(row.logprobs[0])
+    best = {_text(spell(i)): exact(value) for i, value in _best(row, num_top)}
+    return spelling, logprob, {spelling: logprob} | best
+
+
+def _ranked(row: LogprobRow, num_top: int) -> dict[int, tuple[str, int]]:
+    """A row of the prompt: its own token with its rank, and the most probable ones."""
+    best = {i: (exact(value), place) for place, (i, value) in enumerate(_best(row, num_top), 1)}
+    return best | {row.token_ids[0]: (exact(row.logprobs[0]), row.rank)}
+
+
+def _best(row: LogprobRow, count: int) -> list[tuple[int, float]]:
+    """The most probable tokens of a row, the lower id first among equals."""
+    return sorted({*zip(row.token_ids, row.logprobs, strict=True)}, key=lambda pair: (-pair[1], pair[0]))[:count]
+
+
+def _text(spelling: bytes) -> str:
+    """A token's bytes as text, or as `bytes:\\x..` where they are none."""
+    try:
+        return spelling.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelling)

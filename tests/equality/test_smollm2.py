@@ -1,0 +1,93 @@
+"""Same request, same tokens, same logprob bits: a real model. A dozen requests by default, forty in the slow part."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.equality.baseline import Baseline
+from tests.equality.core_process import CoreProcess
+from tests.equality.http import ask_all, serving
+from tests.equality.settings import Again, AloneUncached, Crowd, Setting, Streamed
+from tests.equality.texts import text_workload
+from tests.equality.transcript import assert_same
+from tests.equality.workload import reverse, shuffled
+from tests.models import model_path
+
+FIELDS = {"max_model_len": 288, "kv_cache_memory_bytes": 128 * 2**20, "threads": 2, "max_num_batched_tokens": 2048}
+
+SETTINGS: dict[str, Setting] = {
+    "all at once": Crowd(),
+    "shuffled, three at a time": Crowd({"max_num_seqs": 3}, order=shuffled),
+    "budget 16": Crowd({"max_num_batched_tokens": 16}),
+    "budget 64": Crowd({"max_num_batched_tokens": 64}, order=reverse),
+    "no prefix cache": Crowd({"enable_prefix_caching": False}),
+    "warm prefix cache": Again(at_least={"cached_tokens": 300}),
+    "blocks of 8": Crowd({"block_size": 8}),
+    "blocks of 32": Crowd({"block_size": 32}),
+    "1 thread": Crowd({"threads": 1}),
+    "3 threads": Crowd({"threads": 3}, order=shuffled),
+}
+POOL = {"max_model_len": 256, "num_kv_blocks": 68, "block_size": 4}
+
+
+def _baseline(count: int, length: int) -> Baseline:
+    return Baseline.of(str(model_path("smollm2-135m")), FIELDS, text_workload(count, length), AloneUncached())
+
+
+@pytest.fixture(scope="module")
+def dozen() -> Baseline:
+    return _baseline(12, 12)
+
+
+@pytest.fixture(scope="module")
+def forty() -> Baseline:
+    return _baseline(40, 16)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_dozen(dozen: Baseline, setting: str) -> None:
+    dozen.check(SETTINGS[setting])
+
+
+def test_a_dozen_over_http(dozen: Baseline, tmp_path: Path) -> None:
+    with serving(dozen.model, dozen.fields, tmp_path) as url:
+        assert_same(dozen.seen_over_http, ask_all(url, dozen.workload, stream=False))
+        assert_same(dozen.seen_over_http, ask_all(url, shuffled(dozen.workload), stream=True))
+
+
+def test_three_on_the_portable_path(dozen: Baseline) -> None:
+    if dozen.isa == "portable":
+        pytest.skip("this processor has the portable path only")
+    chosen = (dozen.workload[0], dozen.workload[1], dozen.workload[9])
+    assert_same(
+        {request.name: dozen.answers[request.name].transcript() for request in chosen},
+        Crowd({"isa": "portable"}).run(dozen.model, dozen.fields, chosen),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_forty(forty: Baseline, setting: str) -> None:
+    forty.check(SETTINGS[setting])
+
+
+@pytest.mark.slow
+def test_forty_with_a_pool_so_small_that_they_push_each_other_out(forty: Baseline) -> None:
+    forty.check(Crowd(POOL, at_least={"preemptions": 20}))
+
+
+@pytest.mark.slow
+def test_forty_streamed(forty: Baseline) -> None:
+    forty.check(Streamed())
+
+
+@pytest.mark.slow
+def test_forty_beside_neighbours_that_leave(forty: Baseline) -> None:
+    forty.check(CoreProcess(neighbours_per_request=1))
+
+
+@pytest.mark.slow
+def test_forty_over_http(forty: Baseline, tmp_path: Path) -> None:
+    with serving(forty.model, forty.fields, tmp_path) as url:
+        assert_same(forty.seen_over_http, ask_all(url, forty.workload, stream=False))
+        assert_same(forty.seen_over_http, ask_all(url, shuffled(forty.workload), stream=True))

@@ -1,0 +1,110 @@
+"""Same request, same tokens, same logprob bits: random models of every family, in every setting inside this process."""
+
+import pytest
+
+from octavo import LLM
+from octavo.request.outputs import FinishReason
+from tests.equality.conftest import TinyBaseline
+from tests.equality.random_settings import random_settings
+from tests.equality.settings import Again, Crowd, Setting, Streamed
+from tests.equality.tiny_models import FAMILIES, FORMATS
+from tests.equality.workload import reverse, shuffled
+
+SETTINGS: dict[str, Setting] = {
+    "all at once": Crowd(),
+    "shuffled": Crowd(order=shuffled),
+    "three at a time, last first": Crowd({"max_num_seqs": 3}, order=reverse),
+    "budget 16": Crowd({"max_num_batched_tokens": 16}),
+    "budget 64": Crowd({"max_num_batched_tokens": 64}),
+    "budget 2048": Crowd({"max_num_batched_tokens": 2048}),
+    "chunks of 7": Crowd({"long_prefill_token_threshold": 7}),
+    "no prefix cache": Crowd({"enable_prefix_caching": False}),
+    "warm prefix cache": Again(at_least={"cached_tokens": 1000}),
+    "warm prefix cache, budget 16": Again({"max_num_batched_tokens": 16}, at_least={"cached_tokens": 1000}),
+    "prefix cache made cold": Again(forget=True),
+    "blocks of 1": Crowd({"block_size": 1}),
+    "blocks of 8": Crowd({"block_size": 8}),
+    "blocks of 32": Crowd({"block_size": 32}),
+    "blocks of 256": Crowd({"block_size": 256}),
+    "2 threads": Crowd({"threads": 2}),
+    "3 threads": Crowd({"threads": 3}),
+    "streamed": Streamed(),
+    "portable": Crowd({"isa": "portable"}),
+}
+MIXED: dict[str, Setting] = {
+    "3 threads, budget 24, blocks of 8": Crowd({"threads": 3, "max_num_batched_tokens": 24, "block_size": 8}),
+    "portable": SETTINGS["portable"],
+}
+
+POOL_TOKENS = 136
+"""One request of full length fits beside a short one; more is fought for."""
+PREEMPTING: dict[str, dict[str, object]] = {
+    "blocks of 16": {},
+    "blocks of 4": {"block_size": 4},
+    "no prefix cache": {"block_size": 4, "enable_prefix_caching": False},
+    "budget 16": {"block_size": 4, "max_num_batched_tokens": 16},
+    "chunks of 5, 3 threads": {"block_size": 4, "long_prefill_token_threshold": 5, "threads": 3},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_setting(tiny_baseline: TinyBaseline, family: str, setting: str) -> None:
+    _check(tiny_baseline(family), SETTINGS, setting)
+
+
+@pytest.mark.parametrize("setting", MIXED)
+@pytest.mark.parametrize("model", FORMATS)
+def test_every_number_format_and_shape(tiny_baseline: TinyBaseline, model: str, setting: str) -> None:
+    _check(tiny_baseline(model, "kernels"), MIXED, setting)
+
+
+@pytest.mark.parametrize("setting", MIXED)
+@pytest.mark.parametrize("kv_cache_dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_kv_dtype(tiny_baseline: TinyBaseline, family: str, kv_cache_dtype: str, setting: str) -> None:
+    _check(tiny_baseline(family, "kernels", kv_cache_dtype), MIXED, setting)
+
+
+@pytest.mark.parametrize("setting", PREEMPTING)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pool_so_small_that_requests_push_each_other_out(
+    tiny_baseline: TinyBaseline, family: str, setting: str
+) -> None:
+    baseline = tiny_baseline(family, "growing")
+    with LLM(baseline.model) as llm:
+        pool = POOL_TOKENS * llm.info.kv_bytes_per_token
+    fields = {"max_model_len": 96, "kv_cache_memory_bytes": pool, **PREEMPTING[setting]}
+    baseline.check(Crowd(fields, at_least={"preemptions": 20}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [*FAMILIES, *FORMATS])
+def test_random_settings(tiny_baseline: TinyBaseline, model: str) -> None:
+    for setting in random_settings(model, 12):
+        tiny_baseline(model).check(setting)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_workload_brings_about_what_it_is_for(tiny_baseline: TinyBaseline, family: str) -> None:
+    answers = tiny_baseline(family).answers
+    ends = {name: [choice.end[:2] for choice in answer.choices] for name, answer in answers.items()}
+    stop = FinishReason.STOP
+    for name in ("stop strings", "stop strings, shown"):
+        ((reason, stop_string),) = ends[name]
+        assert reason is stop
+        assert isinstance(stop_string, str)
+    assert ends["min_tokens"] == [(stop, 77)]
+    assert len(answers["min_tokens"].choices[0].token_ids) == 10
+    assert ends["end of text"] == [(stop, None)]
+    assert len({tuple(choice.token_ids) for choice in answers["three answers"].choices}) == 3
+    assert answers["whole blocks in"].choices[0].token_ids != answers["the same, other seed"].choices[0].token_ids
+    assert all(len(set(c.token_ids)) > len(c.token_ids) // 3 for a in answers.values() for c in a.choices), (
+        "it repeats itself"
+    )
+
+
+def _check(baseline, settings: dict[str, Setting], name: str) -> None:
+    if name == "portable" and baseline.isa == "portable":
+        pytest.skip("this processor has the portable path only")
+    baseline.check(settings[name])

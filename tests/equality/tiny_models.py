@@ -1,0 +1,50 @@
+"""Small random models, so chosen that together they take every path of the kernels."""
+
+from octavo.execution.loader.tiny.spec import TinyModel
+from octavo.execution.quant import TensorType as Q
+
+FAMILIES = {
+    "llama": TinyModel(
+        tensor_type=Q.Q4_0, embedding_type=Q.Q8_0, hidden=96, heads=9, kv_heads=3, head_dim=64, intermediate=160
+    ),
+    "qwen2": TinyModel(architecture="qwen2", tensor_type=Q.Q8_0, hidden=128, heads=7, kv_heads=1, head_dim=128),
+    "gemma3": TinyModel(
+        architecture="gemma3", tensor_type=Q.Q4_1, embedding_type=Q.Q8_0, layers=3, head_dim=256, kv_heads=1, window=24
+    ),
+}
+"""One per family; all settings. Their vocabularies are of both kinds, gemma3's window is shorter than the contexts."""
+
+FORMATS = {
+    "F32, 80 wide heads": TinyModel(tensor_type=Q.F32, heads=5, kv_heads=1, head_dim=80),
+    "F16": TinyModel(tensor_type=Q.F16, heads=6, kv_heads=2, head_dim=80, hidden=72, intermediate=200),
+    "BF16, 256 wide heads": TinyModel(tensor_type=Q.BF16, heads=3, kv_heads=3, head_dim=256),
+    "Q4_0, 80 wide heads": TinyModel(tensor_type=Q.Q4_0, heads=10, kv_heads=2, head_dim=80, layers=1),
+    "Q4_1": TinyModel(tensor_type=Q.Q4_1, heads=5, kv_heads=5, head_dim=64),
+    "Q5_0": TinyModel(tensor_type=Q.Q5_0, heads=11, kv_heads=1, head_dim=64),
+    "Q5_1": TinyModel(tensor_type=Q.Q5_1, heads=4, kv_heads=2, head_dim=128),
+    "Q8_0, untied": TinyModel(tensor_type=Q.Q8_0, heads=3, kv_heads=1, head_dim=128, tied=False, vocab_size=520),
+    "Q4_K": TinyModel(
+        tensor_type=Q.Q4_K, embedding_type=Q.Q6_K, hidden=256, heads=6, kv_heads=2, head_dim=128, intermediate=256
+    ),
+    "Q5_K": TinyModel(tensor_type=Q.Q5_K, hidden=256, heads=8, kv_heads=2, head_dim=64, intermediate=512),
+    "Q6_K": TinyModel(
+        architecture="qwen2", tensor_type=Q.Q6_K, hidden=256, heads=12, kv_heads=4, head_dim=64, intermediate=256
+    ),
+    "Q2_K": TinyModel(tensor_type=Q.Q2_K, hidden=256, heads=4, kv_heads=4, head_dim=64, intermediate=256),
+    "Q3_K": TinyModel(tensor_type=Q.Q3_K, hidden=256, heads=4, kv_heads=1, head_dim=128, intermediate=256),
+    "IQ4_NL": TinyModel(tensor_type=Q.IQ4_NL, heads=4, kv_heads=1, head_dim=96),
+    "gemma3, Q6_K": TinyModel(
+        architecture="gemma3",
+        tensor_type=Q.Q6_K,
+        hidden=256,
+        heads=5,
+        kv_heads=1,
+        head_dim=256,
+        intermediate=256,
+        window=40,
+    ),
+    "gemma3, BF16, narrow window": TinyModel(
+        architecture="gemma3", tensor_type=Q.BF16, heads=4, kv_heads=2, head_dim=64, window=5, window_period=3, layers=4
+    ),
+}
+"""Every tensor type that can be loaded, head sizes 64, 80, 96, 128 and 256, heads per KV head from 1 to 12."""
