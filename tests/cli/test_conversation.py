@@ -34,7 +34,7 @@ def recording(seen: list[str], answer: str) -> LLM:
             seen.append(bytes(token_ids).decode())
         return speak(token_ids, num_prompt, params)
 
-    return scripted_llm(script)
+    return scripted_llm(script, num_blocks=80)
 
 
 def test_answers_become_history_until_reset() -> None:
@@ -65,7 +65,7 @@ def test_stats() -> None:
 
 
 def test_a_failure_is_raised() -> None:
-    talk = talking(scripted_llm(says("yes"), faults=lambda request_id, computed: "NaN"))
+    talk = talking(scripted_llm(says("yes"), num_blocks=80, faults=lambda request_id, computed: "NaN"))
     with pytest.raises(RequestFailedError, match="NaN"):
         list(talk.ask("hm?"))
 
