@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,6 +22,7 @@ from octavo.hub import resolve
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import RequestOutput
 from octavo.request.params import SamplingParams
+from octavo.request.request import GenerateRequest
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
@@ -65,6 +66,8 @@ class LLM:
         self._words = words
         self._input = InputProcessor(self.info, words.tokenizer, default_seed)
         self._request_ids = itertools.count()
+        self._unclaimed: list[RequestOutput] = []
+        """Outputs of generations that rest, in order."""
 
     def generate(
         self,
@@ -102,7 +105,7 @@ class LLM:
         try:
             yield from self._drive([stream])
         finally:
-            self._core.abort(stream.unfinished_ids)
+            self._give_up([stream])
 
     def render_chat(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of a conversation under the model's chat template, ready for an answer."""
@@ -146,24 +149,54 @@ class LLM:
             for delta in self._drive(streams):
                 collectors[delta.request_id].add(delta)
         finally:
-            self._core.abort([request_id for stream in streams for request_id in stream.unfinished_ids])
+            self._give_up(streams)
         return [collectors[request.request_id].output() for request in prepared]
 
     def _drive(self, streams: list[RequestStream]) -> Iterator[GenerationDelta]:
-        """Steps the core until all streams have ended, feeding requests as the waiting queue takes them."""
+        """Steps the core until these streams have ended, feeding requests as the waiting queue takes them."""
         owners = {choice.request_id: stream for stream in streams for choice in stream.request.choices}
         backlog = deque(choice for stream in streams for choice in stream.request.choices)
-        while backlog or self._core.has_work:
-            outputs = []
-            while backlog and not self._core.queue_full:
-                refusal = self._core.add(backlog.popleft())
-                outputs += [] if refusal is None else [refusal]
-            for output in outputs + self._core.step():
+        while owners:
+            for output in self._feed(backlog) or self._outputs_of(owners):
+                if output.request_id not in owners:
+                    continue  # behind a stop string, computed while this generation rested
                 delta, ended_early = owners[output.request_id].push(output)
                 if ended_early:
                     self._core.abort([output.request_id])
+                if ended_early or output.finish_reason is not None:
+                    del owners[output.request_id]
                 if delta is not None:
                     yield delta
+
+    def _feed(self, backlog: deque[GenerateRequest]) -> list[RequestOutput]:
+        """Hands requests over while the waiting queue takes them; returns the refusals."""
+        refusals = []
+        while backlog and not self._core.queue_full:
+            refusal = self._core.add(backlog.popleft())
+            refusals += [] if refusal is None else [refusal]
+        return refusals
+
+    def _outputs_of(self, request_ids: Collection[str]) -> list[RequestOutput]:
+        """The next outputs of these requests: what steps of other generations have brought them, else a step's.
+
+        A generation may rest while another steps the core (`stream` yields to its caller, who may call `generate`):
+        what the step brings the resting one waits for it.
+        """
+        waiting = [output for output in self._unclaimed if output.request_id in request_ids]
+        if waiting:
+            self._unclaimed = [output for output in self._unclaimed if output.request_id not in request_ids]
+            return waiting
+        if not self._core.has_work:
+            raise RuntimeError(f"the core has no work, but {len(request_ids)} requests have not ended")
+        outputs = self._core.step()
+        self._unclaimed += [output for output in outputs if output.request_id not in request_ids]
+        return [output for output in outputs if output.request_id in request_ids]
+
+    def _give_up(self, streams: list[RequestStream]) -> None:
+        """Ends what has not ended."""
+        request_ids = {request_id for stream in streams for request_id in stream.unfinished_ids}
+        self._core.abort(request_ids)
+        self._unclaimed = [output for output in self._unclaimed if output.request_id not in request_ids]
 
 
 class AsyncLLM:

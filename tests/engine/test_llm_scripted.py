@@ -161,3 +161,26 @@ def test_max_tokens_none_is_the_rest_of_the_context() -> None:
     (output,) = scripted_llm(says("a" * 500), num_blocks=80).generate("x" * 200, greedy(max_tokens=None))
     assert len(output.outputs[0].token_ids) == 56
     assert output.outputs[0].finish_reason is FinishReason.LENGTH
+
+
+def test_generations_of_one_llm_may_interleave() -> None:
+    llm = scripted_llm(says("one two three"), num_blocks=64)
+    first = llm.stream("a", greedy())
+    second = llm.stream("b", greedy(stop=("two",)))
+    texts = [next(first).choice.text, next(second).choice.text]
+    (whole,) = llm.generate("c", greedy())
+    texts[1] += "".join(delta.choice.text for delta in second)
+    texts[0] += "".join(delta.choice.text for delta in first)
+    assert [*texts, whole.outputs[0].text] == ["one two three", "one ", "one two three"]
+    assert (llm.load().num_running, llm.load().num_free_blocks) == (0, llm.load().num_blocks)
+
+
+def test_a_stream_left_while_another_rests_takes_nothing_along() -> None:
+    llm = scripted_llm(says("one two three"), num_blocks=64)
+    resting, left = llm.stream("a", greedy()), llm.stream("b", greedy())
+    text = next(resting).choice.text
+    for _ in range(3):
+        next(left)
+    left.close()  # type: ignore[attr-defined]
+    assert text + "".join(delta.choice.text for delta in resting) == "one two three"
+    assert (llm.load().num_running, llm.load().num_free_blocks) == (0, llm.load().num_blocks)
