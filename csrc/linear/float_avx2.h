@@ -5,7 +5,7 @@
 #pragma once
 #include <immintrin.h>
 
-#include "linear/int8_avx2.h"
+#include "linear/columns_avx2.h"
 
 namespace octavo {
 namespace {
@@ -24,12 +24,6 @@ OCTAVO_INLINE __m256 load_weights(BFloat16Tag, const uint16_t* p) {
 constexpr int kFloatRows = 6;
 constexpr int kWidenRows = 25;      // rows from which two-byte weights are widened once instead of by every part
 constexpr int kFloatStretch = 256;  // inputs of half a tile at once: 16 KiB of floats
-
-struct FloatRows {
-  const float* x;
-  size_t ldx;
-  int rows;
-};
 
 // Bytes of all channels of one input.
 template <class Tag>

@@ -176,7 +176,6 @@ struct FamilyOf<Symmetric<128>> {
 
 // ---- loops
 
-constexpr int kRowBlock = 128;           // rows whose activations stay in L2 while the columns pass
 constexpr int kStretchBytes = 16 << 10;  // of a column, kept in L1 for all panels
 
 // Rows from which taking a column apart once is faster than doing it for each panel (at least two panels).
@@ -184,29 +183,6 @@ template <class Codes>
 constexpr int kUnpackRows = exact_steps<Codes> == kSteps ? 12 : 8;
 template <>
 constexpr int kUnpackRows<Codes8> = 12;
-
-// Bytes between what is computed with and what is asked for, where a column is read once. An Intel server core gained
-// 30 % with one row and 40 to 90 % with four (docs/kernels.md). Zen 3 streams best left alone: there it asks for what
-// it reads.
-inline ptrdiff_t stream_distance() { return __builtin_cpu_is("amd") ? 0 : 2048; }
-
-// What to ask the memory for while computing: `lines` cache lines per group of `bytes`, kept in the cache that `hint`
-// says.
-template <int bytes_, int lines_, _mm_hint hint>
-struct Ahead {
-  static constexpr int bytes = bytes_, lines = lines_;
-  static OCTAVO_INLINE void ask(const uint8_t* p) {
-    for (int i = 0; i < lines; i++) _mm_prefetch(reinterpret_cast<const char*>(p + 64 * i), hint);
-  }
-};
-using Nothing = Ahead<0, 0, _MM_HINT_T0>;
-template <class B>
-constexpr int kLines = (sizeof(B) / B::kGroups + 63) / 64;
-template <class B>
-using SameColumn = Ahead<sizeof(B) / B::kGroups, kLines<B>, _MM_HINT_T0>;
-// A share of the next column: one panel asking for all of it would wait for the memory instead of computing.
-template <class B, int shares>
-using NextColumn = Ahead<64 * kLines<B>, (kLines<B> + shares - 1) / shares, _MM_HINT_T1>;
 
 // Adds `blocks` blocks of a column to R rows, asking for what comes from `next` on.
 template <class Asked, int R, class Family, class B>
@@ -229,17 +205,6 @@ void add_panel(int rows, const B* w, const ActGroup* a, int blocks, float* acc, 
     default: return add_blocks<Asked, 4, Family>(w, a, blocks, acc, next);
   }
 }
-
-inline int smaller(int a, int b) { return a < b ? a : b; }
-
-// Panels of consecutive rows: `first` is the first one, `stride` groups lie between two.
-struct Panels {
-  const ActGroup* first;
-  size_t stride;
-  int rows;
-  const ActGroup* at(int row, int group) const { return first + row / kPanelRows * stride + group; }
-  int rows_from(int row) const { return smaller(kPanelRows, rows - row); }
-};
 
 // Adds a stretch of a column, whose first group is g, to the rows from `row` on.
 template <class Family, class B>

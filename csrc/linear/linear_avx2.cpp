@@ -66,86 +66,23 @@ void quantize_rows(const float* x, int ldx, int row_begin, int row_end, int k, A
   }
 }
 
-// ---- outputs
+// ---- sums of a tile column
 
-struct Output {
-  const float* bias;
-  bool add;
-  float* y;
-  int ldy;
+struct Columns {
+  template <class B>
+  static void sum(const B* column, int blocks, const Panels& x, float* acc) {
+    sum_column(column, blocks, x, acc);
+  }
+  template <class Tag>
+  static void sum(Tag tag, const typename Tag::Stored* column, int k, const FloatRows& x, float* acc) {
+    sum_column(tag, column, k, x, acc);
+  }
 };
-
-OCTAVO_INLINE void write_row(const float* sums, int count, const float* bias, bool add, float* y) {
-  int c = 0;
-  for (; c + 8 <= count; c += 8) {
-    __m256 v = _mm256_loadu_ps(sums + c);
-    if (bias) v = _mm256_add_ps(v, _mm256_loadu_ps(bias + c));
-    if (add) v = _mm256_add_ps(v, _mm256_loadu_ps(y + c));
-    _mm256_storeu_ps(y + c, v);
-  }
-  for (; c < count; c++) {
-    const float v = bias ? sums[c] + bias[c] : sums[c];
-    y[c] = add ? v + y[c] : v;
-  }
-}
-
-void write_tile(const PackedLinear& w, const Output& out, int tile, int row, int rows, const float* acc) {
-  const int first = tile * w.tile_cols, count = smaller(w.tile_cols, w.n - first);
-  for (int r = 0; r < rows; r++) {
-    float* y = out.y + static_cast<size_t>(row + r) * out.ldy + first;
-    write_row(acc + r * w.tile_cols, count, out.bias ? out.bias + first : nullptr, out.add, y);
-  }
-}
-
-constexpr int kFarRows = 32;  // rows from which outputs far apart (a vocabulary's) would be waited for when written
-
-// Asks for the lines that write_tile will write, while the sums are still to be computed.
-void ask_for_outputs(const PackedLinear& w, const Output& out, int tile, int row, int rows) {
-  const float* y = out.y + static_cast<size_t>(row) * out.ldy + static_cast<size_t>(tile) * w.tile_cols;
-  for (int r = 0; r < rows; r++, y += out.ldy) __builtin_prefetch(y, 1, 2);
-}
-
-// Calls sum(column, row, rows, acc) for each block of rows and tile, and writes what it gives.
-template <class Sum>
-OCTAVO_INLINE void for_each_tile(const PackedLinear& w, int rows, const Output& out, int tile_begin, int tile_end,
-                                 Sum&& sum) {
-  alignas(64) float acc[kRowBlock * kFloatChannels];
-  for (int row = 0; row < rows; row += kRowBlock) {
-    const int count = smaller(kRowBlock, rows - row);
-    for (int tile = tile_begin; tile < tile_end; tile++) {
-      if (count >= kFarRows) ask_for_outputs(w, out, tile, row, count);
-      sum(w.data + static_cast<size_t>(tile) * w.tile_bytes, row, count, acc);
-      write_tile(w, out, tile, row, count, acc);
-    }
-  }
-}
-
-void run(const PackedLinear& w, const Activations& a, const float* bias, bool add, float* y, int ldy, int tile_begin,
-         int tile_end) {
-  const Output out{bias, add, y, ldy};
-  for_format(
-      w.format,
-      [&](auto type) {
-        using B = typename decltype(type)::type;
-        const size_t groups = static_cast<size_t>(w.k / kGroup);
-        for_each_tile(w, a.rows, out, tile_begin, tile_end, [&](const uint8_t* column, int row, int rows, float* acc) {
-          const Panels panels{a.panels + row / kPanelRows * groups, groups, rows};
-          sum_column(reinterpret_cast<const B*>(column), w.k / B::kInputs, panels, acc);
-        });
-      },
-      [&](auto type) {
-        using Tag = typename decltype(type)::type;
-        for_each_tile(w, a.rows, out, tile_begin, tile_end, [&](const uint8_t* column, int row, int rows, float* acc) {
-          const FloatRows x{a.x + static_cast<size_t>(row) * a.ldx, static_cast<size_t>(a.ldx), rows};
-          sum_column(Tag{}, reinterpret_cast<const typename Tag::Stored*>(column), w.k, x, acc);
-        });
-      });
-}
 
 }  // namespace
 
 const LinearKernels* linear_kernels_avx2() {
-  static const LinearKernels kernels{quantize_rows, run, linear_kernels_portable().dequantize_row};
+  static const LinearKernels kernels{quantize_rows, run_columns<Columns>, linear_kernels_portable().dequantize_row};
   return &kernels;
 }
 

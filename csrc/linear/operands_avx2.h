@@ -3,12 +3,10 @@
 #pragma once
 #include <immintrin.h>
 
-#include "linear/tiles.h"
+#include "linear/columns_avx2.h"
 
 namespace octavo {
 namespace {
-
-#define OCTAVO_INLINE inline __attribute__((always_inline))
 
 OCTAVO_INLINE __m256i load_row(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
