@@ -6,7 +6,7 @@ namespace octavo {
 const AttentionKernels& attention_kernels_portable() { return AttentionKernel<PortableVec>::kernels(); }
 
 const AttentionKernels& attention_kernels(Isa isa) {
-  return isa == Isa::Avx2 ? *attention_kernels_avx2() : attention_kernels_portable();
+  return kernels_for(isa, attention_kernels_portable(), attention_kernels_avx2());
 }
 
 size_t AttentionScratch::floats(int max_head_dim) {

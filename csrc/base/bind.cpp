@@ -32,9 +32,9 @@ std::vector<std::vector<int>> trace_run(ThreadPool& pool, const std::vector<int>
   return ran_by;
 }
 
-std::vector<std::string> available_isas() {
-  std::vector<std::string> names{isa_name(Isa::Portable)};
-  if (cpu_has_avx2()) names.emplace_back(isa_name(Isa::Avx2));
+std::vector<std::string> available_isa_names() {
+  std::vector<std::string> names;
+  for (Isa isa : available_isas()) names.emplace_back(isa_name(isa));
   return names;
 }
 
@@ -46,9 +46,9 @@ void bind_base(nb::module_& m) {
       .def_prop_ro("threads", &ThreadPool::threads)
       .def("trace_run", &trace_run, nb::arg("chunks_by_stage"), nb::call_guard<nb::gil_scoped_release>(),
            "Runs empty stages of the given numbers of chunks; returns [stage][chunk] -> thread that ran it.");
-  m.def("available_isas", &available_isas, "Kernel paths that this CPU can run, the slowest first.");
+  m.def("available_isas", &available_isa_names, "Kernel paths that this CPU can run, the slowest first.");
   m.def("resolve_isa", [](const std::string& name) { return isa_name(resolve_isa(name)); }, nb::arg("name"),
-        "The kernel path behind 'auto', 'avx2' or 'portable'. ValueError where this CPU lacks it.");
+        "The kernel path behind 'auto', 'avx512', 'avx2' or 'portable'. ValueError where this CPU lacks it.");
   nb::exception<OutOfMemory>(m, "OutOfMemoryError", PyExc_MemoryError);
 }
 

@@ -3,25 +3,54 @@
 #include <stdexcept>
 
 namespace octavo {
+namespace {
 
-bool cpu_has_avx2() {
+bool runs_always() { return true; }
+
 #if defined(__x86_64__)
+bool runs_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+bool runs_avx512() {
+  return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
 #else
-  return false;
+bool runs_avx2() { return false; }
+bool runs_avx512() { return false; }
 #endif
+
+struct Path {
+  Isa isa;
+  const char* name;
+  bool (*runs)();
+  const char* needs;
+};
+constexpr Path kPaths[] = {{Isa::Portable, "portable", runs_always, "nothing"},
+                           {Isa::Avx2, "avx2", runs_avx2, "AVX2, FMA and F16C"},
+                           {Isa::Avx512, "avx512", runs_avx512, "AVX-512 F, BW, VL, DQ and VNNI"}};
+
+}  // namespace
+
+std::vector<Isa> available_isas() {
+  std::vector<Isa> isas;
+  for (const Path& path : kPaths) {
+    if (path.runs()) isas.push_back(path.isa);
+  }
+  return isas;
 }
 
 Isa resolve_isa(const std::string& name) {
-  if (name == "portable") return Isa::Portable;
-  if (name == "auto") return cpu_has_avx2() ? Isa::Avx2 : Isa::Portable;
-  if (name != "avx2") throw std::invalid_argument("isa='" + name + "': must be 'auto', 'avx2' or 'portable'");
-  if (!cpu_has_avx2()) {
-    throw std::invalid_argument("isa='avx2': this CPU lacks AVX2, FMA or F16C; use 'auto' or 'portable'");
+  if (name == "auto") return available_isas().back();
+  for (const Path& path : kPaths) {
+    if (name != path.name) continue;
+    if (path.runs()) return path.isa;
+    throw std::invalid_argument("isa='" + name + "': this CPU lacks " + path.needs + "; use 'auto'");
   }
-  return Isa::Avx2;
+  throw std::invalid_argument("isa='" + name + "': must be 'auto', 'avx512', 'avx2' or 'portable'");
 }
 
-const char* isa_name(Isa isa) { return isa == Isa::Avx2 ? "avx2" : "portable"; }
+const char* isa_name(Isa isa) { return kPaths[static_cast<int>(isa)].name; }
 
 }  // namespace octavo

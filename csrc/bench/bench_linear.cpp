@@ -1,6 +1,6 @@
 // Speed of the linear kernels on one core: thread CPU time, 20th percentile of many short calls, so that neighbours on
 // a shared machine disturb little. Weights rotate over 160 MB of copies: with few rows they stream from memory.
-//   bench_linear [avx2|portable] [FORMAT K N]...      without shapes: the table of docs/kernels.md
+//   bench_linear [auto|avx512|avx2|portable] [FORMAT K N]...      without shapes: the table of docs/kernels.md
 #include <time.h>
 
 #include <algorithm>
@@ -161,8 +161,7 @@ void bench_shape(const LinearKernels& kernels, const Shape& shape) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool portable = argc > 1 && std::string(argv[1]) == "portable";
-  const LinearKernels& kernels = portable ? linear_kernels_portable() : *linear_kernels_avx2();
+  const LinearKernels& kernels = linear_kernels(resolve_isa(argc > 1 ? argv[1] : "auto"));
   std::vector<Shape> shapes;
   for (int i = 2; i + 2 < argc; i += 3) shapes.push_back({argv[i], std::atoi(argv[i + 1]), std::atoi(argv[i + 2])});
   for (const Shape& shape : shapes.empty() ? kShapes : shapes) bench_shape(kernels, shape);

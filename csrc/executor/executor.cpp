@@ -39,7 +39,7 @@ std::vector<RowRange> row_blocks(int count) {
 }  // namespace
 
 KernelTables KernelTables::of(Isa isa) {
-  return {isa == Isa::Avx2 ? *linear_kernels_avx2() : linear_kernels_portable(), row_kernels(isa), attention_kernels(isa)};
+  return {linear_kernels(isa), row_kernels(isa), attention_kernels(isa)};
 }
 
 Executor::Executor(ThreadPool& pool, Isa isa, StepLimits limits, const KvShape& kv,

@@ -49,7 +49,7 @@ void require(bool holds, const std::string& message) {
 }
 
 const LinearKernels& kernels_named(const std::string& isa) {
-  return resolve_isa(isa) == Isa::Avx2 ? *linear_kernels_avx2() : linear_kernels_portable();
+  return linear_kernels(resolve_isa(isa));
 }
 
 struct PackedWeight {

@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/isa.h"
+
 namespace octavo {
 
 // Number formats of weights as they stand in files (GGUF block layouts).
@@ -95,6 +97,8 @@ struct LinearKernels {
   void (*dequantize_row)(const PackedLinear& w, int row, float* out);
 };
 const LinearKernels& linear_kernels_portable();
-const LinearKernels* linear_kernels_avx2();  // null where the build target is not x86-64
+const LinearKernels* linear_kernels_avx2();    // null where the build target is not x86-64
+const LinearKernels* linear_kernels_avx512();  // likewise
+const LinearKernels& linear_kernels(Isa isa);
 
 }  // namespace octavo

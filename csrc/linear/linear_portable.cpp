@@ -247,4 +247,8 @@ const LinearKernels& linear_kernels_portable() {
   return kernels;
 }
 
+const LinearKernels& linear_kernels(Isa isa) {
+  return kernels_for(isa, linear_kernels_portable(), linear_kernels_avx2(), linear_kernels_avx512());
+}
+
 }  // namespace octavo

@@ -5,6 +5,6 @@ namespace octavo {
 
 const RowKernels& row_kernels_portable() { return Rows<PortableVec>::kernels(); }
 
-const RowKernels& row_kernels(Isa isa) { return isa == Isa::Avx2 ? *row_kernels_avx2() : row_kernels_portable(); }
+const RowKernels& row_kernels(Isa isa) { return kernels_for(isa, row_kernels_portable(), row_kernels_avx2()); }
 
 }  // namespace octavo

@@ -33,7 +33,7 @@ OutArray<T> to_array(std::vector<T> values, std::initializer_list<size_t> shape)
 }
 
 const SamplingKernels& kernels_named(const std::string& isa) {
-  return resolve_isa(isa) == Isa::Avx2 ? *sampling_kernels_avx2() : sampling_kernels_portable();
+  return kernels_for(resolve_isa(isa), sampling_kernels_portable(), sampling_kernels_avx2());
 }
 
 LogitRows rows_of(const Sampler& sampler, const LogitsArray& logits, size_t num_ids) {

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
-from octavo._native import linear
+from octavo._native import available_isas, linear
 from octavo.execution.quant.dequantize import dequantize
 from octavo.execution.quant.layout import LAYOUTS, blocks_of
 from octavo.execution.quant.types import TensorType
@@ -22,16 +23,12 @@ UNSIGNED_ZERO = {TensorType.Q4_0: 8, TensorType.Q5_0: 16}
 """Formats whose minimum is -zero * d."""
 
 
-def has_avx2() -> bool:
-    """Whether this processor can run the AVX2 kernels."""
-    try:
-        linear.quantize(np.zeros((1, GROUP), np.float32), isa="avx2")
-    except ValueError:
-        return False
-    return True
-
-
-ISAS = ("portable", "avx2") if has_avx2() else ("portable",)
+AVAILABLE_ISAS = tuple(available_isas())
+ISAS = [
+    pytest.param(isa, marks=pytest.mark.skipif(isa not in AVAILABLE_ISAS, reason=f"this processor lacks {isa}"))
+    for isa in ("portable", "avx2", "avx512")
+]
+"""Every instruction set, as parameters of a test."""
 
 
 @dataclass(frozen=True)

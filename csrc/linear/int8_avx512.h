@@ -1,0 +1,208 @@
+// Integer formats on AVX-512 VNNI: an instruction multiplies the codes of 16 channels x 4 inputs with 4 broadcast
+// activations and adds to exact 32-bit sums. Eight rows at a time keep their float sums in registers for a whole stretch
+// of the column; d * s is formed there, too.
+//
+// Few rows: codes are taken apart as the packed column streams by. From kUnpackRows rows on, a stretch of the column is
+// taken apart once into L1 for all rows, while the first rows ask for the next column. Included by linear_avx512.cpp
+// only.
+#pragma once
+#include <immintrin.h>
+
+#include "linear/operands_avx512.h"
+
+namespace octavo {
+namespace {
+
+// ---- up to eight rows of a group: two panels
+
+template <int R>
+struct GroupRows {
+  const ActGroup* panel[(R + kPanelRows - 1) / kPanelRows];
+  const ActGroup& of(int r) const { return *panel[r / kPanelRows]; }
+  const int8_t* q(int r) const { return of(r).q[r % kPanelRows]; }
+  OCTAVO_INLINE __m512 s(int r) const { return _mm512_set1_ps(of(r).s[r % kPanelRows]); }
+  OCTAVO_INLINE __m512 sm(int r) const { return _mm512_set1_ps(of(r).sm[r % kPanelRows]); }
+  OCTAVO_INLINE __m512i isum(int r) const { return _mm512_set1_epi32(of(r).isum[r % kPanelRows]); }
+  OCTAVO_INLINE __m512i half(int r) const { return _mm512_set1_epi32(of(r).half[r % kPanelRows]); }
+  OCTAVO_INLINE void next() {
+    for (const ActGroup*& p : panel) p++;
+  }
+};
+
+// ---- exact dots
+
+template <int R>
+struct Dots {
+  __m512i v[R];
+};
+
+OCTAVO_INLINE __m512i broadcast_inputs(const int8_t* q) {
+  int32_t four;
+  __builtin_memcpy(&four, q, 4);
+  return _mm512_set1_epi32(four);
+}
+
+// sums + factor * x, for x within 16 bits.
+OCTAVO_INLINE __m512i add_multiple(__m512i sums, int factor, __m512i x) {
+  return _mm512_dpwssd_epi32(sums, _mm512_set1_epi32(factor & 0xffff), x);
+}
+
+// Adds the products of steps [begin, end).
+template <int begin, int end, int R, class Codes>
+OCTAVO_INLINE void add_products(const Codes& w, const GroupRows<R>& a, Dots<R>& dots) {
+#pragma GCC unroll 8
+  for (int s = begin; s < end; s++) {
+    const __m512i codes = load_codes(w, s);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) dots.v[r] = _mm512_dpbusd_epi32(dots.v[r], codes, broadcast_inputs(a.q(r) + 4 * s));
+  }
+}
+
+// ---- the float sequence of each family (see linear.h)
+
+template <int R>
+struct FloatSums {
+  __m512 v[R];
+};
+
+// sums = fma(float(dots), d * s, sums)
+template <int R>
+OCTAVO_INLINE void add_scaled(const Dots<R>& dots, __m512 d, const GroupRows<R>& a, FloatSums<R>& sums) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++) {
+    sums.v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots.v[r]), _mm512_mul_ps(d, a.s(r)), sums.v[r]);
+  }
+}
+
+struct WithMinimum {
+  template <int R, class B>
+  static OCTAVO_INLINE void add_group(const B& block, int g, const GroupRows<R>& a, FloatSums<R>& sums) {
+    Dots<R> dots{};
+    add_products<0, kSteps>(static_cast<const typename B::Codes&>(block.group[g]), a, dots);
+    const GroupScales w = scales_of(block, g);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) sums.v[r] = _mm512_fmadd_ps(w.second, a.sm(r), sums.v[r]);
+    add_scaled(dots, w.first, a, sums);
+  }
+};
+
+struct ScalePerHalf {  // codes - 32
+  template <int R, class B>
+  static OCTAVO_INLINE void add_group(const B& block, int g, const GroupRows<R>& a, FloatSums<R>& sums) {
+    const auto& codes = static_cast<const typename B::Codes&>(block.group[g]);
+    const GroupScales w = scales_of(block, g);
+    Dots<R> dots;
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) dots.v[r] = add_multiple(_mm512_setzero_si512(), -32, a.half(r));
+    add_products<0, kSteps / 2>(codes, a, dots);
+    add_scaled(dots, w.first, a, sums);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) {
+      dots.v[r] = add_multiple(add_multiple(_mm512_setzero_si512(), -32, a.isum(r)), 32, a.half(r));
+    }
+    add_products<kSteps / 2, kSteps>(codes, a, dots);
+    add_scaled(dots, w.second, a, sums);
+  }
+};
+
+struct Offset128 {  // codes - 128
+  template <int R, class B>
+  static OCTAVO_INLINE void add_group(const B& block, int g, const GroupRows<R>& a, FloatSums<R>& sums) {
+    Dots<R> dots;
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) dots.v[r] = add_multiple(_mm512_setzero_si512(), -128, a.isum(r));
+    add_products<0, kSteps>(static_cast<const typename B::Codes&>(block.group[g]), a, dots);
+    add_scaled(dots, scales_of(block, g).first, a, sums);
+  }
+};
+
+template <class Scales>
+struct FamilyOf {
+  using type = WithMinimum;
+};
+template <>
+struct FamilyOf<SuperHalves> {
+  using type = ScalePerHalf;
+};
+template <>
+struct FamilyOf<Symmetric<128>> {
+  using type = Offset128;
+};
+
+// ---- loops
+
+constexpr int kRows = 8;                 // rows whose sums are in registers at once
+constexpr int kStretchBytes = 24 << 10;  // of a column, kept in L1 for all rows
+constexpr int kUnpackRows = 9;           // rows from which taking a column apart once is faster than twice
+
+// Adds `blocks` blocks of a column to R rows of acc, asking for what comes from `next` on.
+template <class Asked, int R, class Family, class B>
+__attribute__((noinline)) void add_blocks(const B* w, GroupRows<R> a, int blocks, float* acc, const uint8_t* next) {
+  FloatSums<R> sums;
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++) sums.v[r] = _mm512_loadu_ps(acc + r * kChannels);
+  for (int b = 0; b < blocks; b++, w++) {
+    for (int g = 0; g < B::kGroups; g++, a.next(), next += Asked::bytes) {
+      Asked::ask(next);
+      Family::add_group(*w, g, a, sums);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++) _mm512_storeu_ps(acc + r * kChannels, sums.v[r]);
+}
+
+// Adds a stretch of a column, whose first group is g, to up to eight rows from `row` on; returns how many.
+template <class Asked, class Family, class B>
+OCTAVO_INLINE int add_rows(const B* w, int blocks, const Panels& x, int row, int g, float* acc, const uint8_t* next) {
+  acc += row * kChannels;
+  const ActGroup* a = x.at(row, g);
+  switch (smaller(x.rows - row, kRows)) {
+    case 8: return add_blocks<Asked, 8, Family>(w, GroupRows<8>{{a, a + x.stride}}, blocks, acc, next), 8;
+    case 1: return add_blocks<Asked, 1, Family>(w, GroupRows<1>{{a}}, blocks, acc, next), 1;
+    case 2: return add_blocks<Asked, 2, Family>(w, GroupRows<2>{{a}}, blocks, acc, next), 2;
+    case 3: return add_blocks<Asked, 3, Family>(w, GroupRows<3>{{a}}, blocks, acc, next), 3;
+    default: return add_blocks<Asked, 4, Family>(w, GroupRows<4>{{a}}, blocks, acc, next), 4;
+  }
+}
+
+template <class Asked, class Family, class B>
+OCTAVO_INLINE void add_all_rows(const B* w, int blocks, const Panels& x, int g, float* acc, const uint8_t* next) {
+  int row = add_rows<Asked, Family>(w, blocks, x, 0, g, acc, next);
+  while (row < x.rows) row += add_rows<Nothing, Family>(w, blocks, x, row, g, acc, nullptr);
+}
+
+template <class B>
+void sum_streaming(const B* column, int blocks, const Panels& x, float* acc) {
+  using Family = typename FamilyOf<typename B::Scales>::type;
+  constexpr int stretch = kStretchBytes / sizeof(B);
+  const ptrdiff_t distance = stream_distance();
+  for (int b = 0; b < blocks; b += stretch) {
+    const auto* next = reinterpret_cast<const uint8_t*>(column + b) + distance;
+    add_all_rows<SameColumn<B>, Family>(column + b, smaller(stretch, blocks - b), x, b * B::kGroups, acc, next);
+  }
+}
+
+template <class B>
+void sum_unpacked(const B* column, int blocks, const Panels& x, float* acc) {
+  using Family = typename FamilyOf<typename B::Scales>::type;
+  using U = Unpacked<Family>;
+  constexpr int stretch = kStretchBytes / (sizeof(U) * B::kGroups);
+  U unpacked[stretch * B::kGroups];
+  for (int b = 0; b < blocks; b += stretch) {
+    const int count = smaller(stretch, blocks - b);
+    unpack_blocks(column + b, count, unpacked);
+    const auto* next = reinterpret_cast<const uint8_t*>(column + blocks + b);
+    add_all_rows<NextColumn<B, 1>, Family>(unpacked, count * B::kGroups, x, b * B::kGroups, acc, next);
+  }
+}
+
+// Sums of x.rows <= kRowBlock rows for one tile column.
+template <class B>
+void sum_column(const B* column, int blocks, const Panels& x, float* acc) {
+  __builtin_memset(acc, 0, sizeof(float) * kChannels * x.rows);
+  if (x.rows < kUnpackRows) return sum_streaming(column, blocks, x, acc);
+  sum_unpacked(column, blocks, x, acc);
+}
+
+}  // namespace
+}  // namespace octavo
