@@ -118,6 +118,8 @@ class ServerConfig:
     """Keys, any of which opens everything but /health and /ready; none: no key is asked for."""
     shutdown_timeout: float = 30.0
     """Seconds that running requests get to finish after SIGTERM; 0: they are ended at once."""
+    engine_timeout: float = 300.0
+    """Seconds without a sign of life after which the engine counts as dead; more than the longest step takes."""
     max_body_bytes: int = 16 * 2**20
     """Largest request body; beyond it 413."""
     metrics_prefix: str = "vllm:"
@@ -128,6 +130,7 @@ class ServerConfig:
         _require(all(self.api_key), "api_key", "", "must not be empty; leave the flag out to ask for no key")
         finite = 0 <= self.shutdown_timeout < float("inf")
         _require(finite, "shutdown_timeout", self.shutdown_timeout, "must be 0 or more seconds")
+        _require(0 < self.engine_timeout < 1e6, "engine_timeout", self.engine_timeout, "must be positive seconds")
         _require(self.max_body_bytes >= 1024, "max_body_bytes", self.max_body_bytes, "must be at least 1KiB")
         fits = re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", self.metrics_prefix) is not None
         _require(fits, "metrics_prefix", self.metrics_prefix, "must be letters, digits, '_' or ':', no digit first")

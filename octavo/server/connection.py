@@ -6,10 +6,13 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from octavo.server.errors import shutting_down
 from octavo.server.state import ServerState
 
 Result = TypeVar("Result")
+
+GIVE_BACK_S = 2.0
+"""How long cancelled work may take to give back what it holds in the engine before its client is answered anyway: the
+engine may be in a long step, or stuck."""
 
 
 class ClientGoneError(Exception):
@@ -17,12 +20,12 @@ class ClientGoneError(Exception):
 
 
 async def while_connected(work: Coroutine[Any, Any, Result], receive: Receive, state: ServerState) -> Result:
-    """Runs `work` to its end unless the client disconnects or the server's patience ends; then it is cancelled, and
-    waited for, so that whatever it holds in the engine is given back.
+    """Runs `work` to its end unless the client disconnects or the server's patience ends; then it is cancelled, so
+    that whatever it holds in the engine is given back.
 
     Raises:
         ClientGoneError: the client went away.
-        ApiError: 503, the server stops.
+        ApiError: 503, the server stops or the engine is dead.
     """
     worker = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
@@ -31,11 +34,13 @@ async def while_connected(work: Coroutine[Any, Any, Result], receive: Receive, s
         await asyncio.wait({worker, gone, stop}, return_when=asyncio.FIRST_COMPLETED)
         if worker.done():
             return worker.result()
-        raise ClientGoneError if gone.done() else shutting_down()
+        if gone.done():
+            raise ClientGoneError
+        raise stop.result()
     finally:
         for task in (worker, gone, stop):
             task.cancel()
-        await asyncio.gather(worker, gone, stop, return_exceptions=True)
+        await asyncio.wait({worker, gone, stop}, timeout=GIVE_BACK_S)
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,24 +1,27 @@
 """The HTTP server's life: bind, announce, serve, drain, stop; or notice that the engine died, say so, and go down."""
 
 import asyncio
+import contextlib
 import errno
 import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import uvicorn
 
 from octavo.config import ServerConfig
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, EngineDeadError
 from octavo.server.app import build_app
 from octavo.server.context import ServerContext
+from octavo.server.errors import shutting_down
 
 log = logging.getLogger(__name__)
 
 DEATH_NOTICE_S = 2.0
 """How long a server with a dead engine still answers, so that clients and probes learn why."""
+PING_S = 5.0
+"""How often the engine is asked for a sign of life."""
 GOODBYE_S = 5
 """How long uvicorn waits for connections to close once nothing is in flight."""
 
@@ -70,7 +73,7 @@ class _Uvicorn(uvicorn.Server):
         super().__init__(config)
         self.listening = asyncio.Event()
 
-    @contextmanager
+    @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals start a drain, which uvicorn knows nothing of."""
         yield
@@ -115,7 +118,7 @@ class HttpServer:
             True after an orderly stop, False if the engine died.
         """
         serving = asyncio.create_task(self._uvicorn.serve(sockets=[listener]))
-        death = asyncio.create_task(self._server.engine.wait_dead())
+        death = asyncio.create_task(self._death())
         stop = asyncio.create_task(self._stop.wait())
         listening = asyncio.create_task(self._uvicorn.listening.wait())
         try:
@@ -135,6 +138,22 @@ class HttpServer:
                 task.cancel()
             await asyncio.gather(serving, death, stop, listening, return_exceptions=True)
 
+    async def _death(self) -> str:
+        """Returns why once the engine is gone, or has not answered for `engine_timeout`: a process that hangs is as
+        good as dead, but nobody would say so."""
+        engine, patience = self._server.engine, self._server.config.engine_timeout
+        death = asyncio.create_task(engine.wait_dead())
+        try:
+            while not death.done():
+                with contextlib.suppress(EngineDeadError):
+                    await asyncio.wait_for(engine.load(), patience)
+                await asyncio.wait({death}, timeout=min(PING_S, patience))
+            return death.result()
+        except TimeoutError:
+            return f"it has not answered for {patience:g} s"
+        finally:
+            death.cancel()
+
     async def _mourn(self, reason: str) -> None:
         log.error("the engine died: %s", reason)
         self._server.state.die(reason)
@@ -149,11 +168,11 @@ class HttpServer:
         await asyncio.wait({drain, hurry}, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not drain.done():
-            self._server.state.cut_off_now()
+            self._server.state.cut_off_now(shutting_down())
         await drain
 
 
-@contextmanager
+@contextlib.contextmanager
 def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
     """Calls `stop` on SIGTERM and SIGINT while the block runs; for the main thread's loop."""
     loop = asyncio.get_running_loop()

@@ -27,7 +27,7 @@ class ServerState:
         self.in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._cut_off = asyncio.Event()
+        self._cut_off: asyncio.Future[ApiError] = asyncio.get_running_loop().create_future()
 
     def refusal(self) -> ApiError | None:
         """Why a new request cannot be taken; None if it can."""
@@ -58,8 +58,9 @@ class ServerState:
                 self._idle.set()
 
     def die(self, reason: str) -> None:
-        """Notes that the engine is gone."""
+        """Notes that the engine is gone, and ends what runs: some of it might wait for an answer for ever."""
         self.phase, self.death_reason = Phase.DEAD, reason
+        self.cut_off_now(engine_dead())
 
     async def drain(self, timeout_s: float) -> None:
         """Takes no more requests, gives those that run `timeout_s` seconds, then cuts them off and waits until each
@@ -69,13 +70,14 @@ class ServerState:
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
-            self.cut_off_now()
+            self.cut_off_now(shutting_down())
             await self._idle.wait()
 
-    def cut_off_now(self) -> None:
-        """Ends the patience with running requests."""
-        self._cut_off.set()
+    def cut_off_now(self, farewell: ApiError) -> None:
+        """Ends the patience with running requests; `farewell` is what their clients are told."""
+        if not self._cut_off.done():
+            self._cut_off.set_result(farewell)
 
-    async def cut_off(self) -> None:
-        """Returns when running requests must end at once."""
-        await self._cut_off.wait()
+    async def cut_off(self) -> ApiError:
+        """Returns what to tell clients when running requests must end at once."""
+        return await asyncio.shield(self._cut_off)

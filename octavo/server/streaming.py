@@ -39,16 +39,16 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with aclosing(self._objects):
-                await while_connected(self._send_all(send), receive, self._state)
+            await while_connected(self._send_all(send), receive, self._state)
         except ClientGoneError:
             return
         except Exception as error:
             await self._send_error(error, scope, receive, send)
 
     async def _send_all(self, send: Send) -> None:
-        async for item in self._objects:
-            await self._send_part(event(item), send)
+        async with aclosing(self._objects):
+            async for item in self._objects:
+                await self._send_part(event(item), send)
         await self._send_part(DONE, send, last=True)
 
     async def _send_part(self, part: bytes, send: Send, *, last: bool = False) -> None:

@@ -192,6 +192,37 @@ def test_the_context_limit_is_exact(served: Served) -> None:
         complete(served, [5] * (limit - 2), max_tokens=3)
 
 
+def test_end_ids_end_answers_unless_told_otherwise(served: Served) -> None:
+    ends = served.server.engine.info.eos_token_ids
+    assert ends
+    for end in ends:
+        forced = {"logit_bias": {str(end): 100}, "max_tokens": 6}
+        stopped = complete(served, "x", **forced)
+        assert (stopped.choices[0].text, stopped.choices[0].finish_reason) == ("", "stop")
+        assert stopped.usage.completion_tokens == 1
+        later = complete(served, "x", **forced, extra_body={"min_tokens": 4})
+        assert later.usage.completion_tokens == 5
+        assert later.choices[0].finish_reason == "stop"
+        ignored = complete(served, "x", **forced, extra_body={"ignore_eos": True})
+        assert ignored.choices[0].model_extra["token_ids"] == [end] * 6
+        assert ignored.choices[0].finish_reason == "length"
+
+
+def test_an_end_on_the_last_allowed_token_is_a_stop(served: Served) -> None:
+    end = served.server.engine.info.eos_token_ids[0]
+    assert complete(served, "x", logit_bias={str(end): 100}, max_tokens=1).choices[0].finish_reason == "stop"
+
+
+def test_a_cache_salt_keeps_prefixes_apart(served: Served) -> None:
+    def cached(salt: str | None) -> int:
+        extra = {} if salt is None else {"cache_salt": salt}
+        answer = complete(served, [11] * 100, max_tokens=1, extra_body=extra)
+        count: int = answer.usage.prompt_tokens_details.cached_tokens
+        return count
+
+    assert [cached("a"), cached("b"), cached("a"), cached(None), cached(None)] == [0, 0, 96, 0, 96]
+
+
 def load(served: Served) -> dict[str, Any]:
     answer: dict[str, Any] = httpx.get(f"{served.server.url}/load").json()
     return answer

@@ -1,5 +1,6 @@
 """Servers and clients for HTTP tests."""
 
+import ssl
 import time
 from collections.abc import Callable, Iterator
 
@@ -37,6 +38,15 @@ def client(server: FakeServer) -> Iterator[openai.OpenAI]:
     """The stock client."""
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=30) as made:
         yield made
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_httpx() -> Iterator[None]:
+    """`httpx.get` and its like load all certificates of the system at each call; tests speak plain HTTP."""
+    empty = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", lambda *_, **__: empty)
+        yield
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10) -> None:

@@ -13,6 +13,7 @@ from octavo.errors import EngineDeadError
 from octavo.request.control import EngineLoad
 from octavo.server.context import ServerContext
 from octavo.server.errors import engine_dead
+from octavo.server.state import Phase
 
 LOAD_PATIENCE_S = 5.0
 """A step may take this long before the engine counts as not answering."""
@@ -26,16 +27,16 @@ class Status:
 
     async def health(self) -> Response:
         """200 while the engine lives, 503 once it is dead. A draining server is healthy."""
-        if not self._server.engine.alive:
-            return engine_dead().response()
-        return Response(b"{}", media_type="application/json")
+        return engine_dead().response() if self._dead else Response(b"{}", media_type="application/json")
 
     async def ready(self) -> Response:
         """200 while new requests are taken, 503 while draining or dead: routers look here."""
-        refusal = self._server.state.refusal()
-        if refusal is None and not self._server.engine.alive:
-            refusal = engine_dead()
+        refusal = engine_dead() if self._dead else self._server.state.refusal()
         return Response(b"{}", media_type="application/json") if refusal is None else refusal.response()
+
+    @property
+    def _dead(self) -> bool:
+        return self._server.state.phase is Phase.DEAD or not self._server.engine.alive
 
     async def version(self) -> dict[str, str]:
         """The version of Octavo."""
