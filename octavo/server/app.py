@@ -72,11 +72,13 @@ def _add_generation(app: FastAPI, server: ServerContext) -> None:
 
     @app.post("/v1/completions", openapi_extra=_body_schema(CompletionBody))
     async def create_completion(request: Request) -> Response:
-        return await completions(request)
+        with server.taking_requests():
+            return await completions(request)
 
     @app.post("/v1/chat/completions", openapi_extra=_body_schema(ChatBody))
     async def create_chat_completion(request: Request) -> Response:
-        return await chat(request)
+        with server.taking_requests():
+            return await chat(request)
 
     app.get("/v1/models")(models.list)
     app.get("/v1/models/{model:path}")(models.retrieve)

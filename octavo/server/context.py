@@ -1,12 +1,14 @@
 """What every endpoint needs: one object per app, passed explicitly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from octavo.config import ServerConfig
-from octavo.server.errors import ApiError
+from octavo.errors import InvalidRequestError
+from octavo.server.errors import ApiError, from_exception
 from octavo.server.metrics import ServerMetrics
 from octavo.server.serving_engine import ServingEngine
 from octavo.server.state import ServerState
@@ -27,6 +29,30 @@ class ServerContext:
     scheduling_policy: str
     fingerprint: str
     """`system_fingerprint`: equal fingerprints, equal tokens for equal requests."""
+
+    @contextmanager
+    def taking_requests(self) -> Iterator[None]:
+        """Around the part of a generating endpoint that may refuse: counts refusals by reason.
+
+        Raises:
+            ApiError: 503 at once while draining or dead, before anything is read.
+        """
+        refusal = self.state.refusal()
+        if refusal is not None:
+            self._count_rejection(refusal)
+            raise refusal
+        try:
+            yield
+        except ApiError as error:
+            if error.status < 500:  # beyond that it was taken, and failed
+                self._count_rejection(error)
+            raise
+        except InvalidRequestError as error:
+            self._count_rejection(from_exception(error))
+            raise
+
+    def _count_rejection(self, error: ApiError) -> None:
+        self.metrics.rejected(error.code or "other").inc()
 
     def model_name(self, asked: str | None) -> str:
         """The name to answer under.

@@ -13,7 +13,7 @@ from octavo import LLM, AsyncLLM
 from octavo.config import EngineConfig, ServerConfig
 from octavo.execution.loader.tiny import write_tiny_model
 from tests.models import model_path
-from tests.server.conftest import quick_httpx as quick_httpx
+from tests.server.conftest import quick_httpx  # noqa: F401 - an autouse fixture
 from tests.server.running import RunningServer, running_server
 
 SETTINGS: dict[str, Any] = {"threads": 1, "max_model_len": 768, "num_kv_blocks": 500, "max_num_batched_tokens": 64}

@@ -82,8 +82,18 @@ def test_rejections_and_errors_have_their_counters(server: FakeServer, http: htt
     server.engine.queue_full = False
     server.engine.fail_after["poison"] = 1
     assert http.post("/v1/completions", json={"prompt": "poison"}).status_code == 500
+    for bad in (
+        {"prompt": "x", "n": 0},
+        {"prompt": "x" * 600},
+        {"prompt": "x", "model": "y"},
+        {"prompt": "x", "typo": 1},
+        {},
+    ):
+        assert http.post("/v1/completions", json=bad).status_code in (400, 404)
     samples = scrape(server.url)
-    assert samples["octavo:requests_rejected_total", "queue_full"] == 1
+    rejected = {reason: value for (name, reason), value in samples.items() if name == "octavo:requests_rejected_total"}
+    reasons = ("queue_full", "invalid_value", "context_length_exceeded", "model_not_found", "unknown_field")
+    assert rejected == dict.fromkeys(reasons, 1) | {"missing_field": 1}
     assert finished(samples) == {"error": 1}
 
 
