@@ -6,8 +6,8 @@ A CASE is `decode:BATCH:CONTEXT` (one token each of BATCH sequences) or `prefill
 default: decode:1:192 decode:16:192 decode:16:1000 prefill:128 prefill:512.
 
 Built for machines with other work on them. `cpu` is the 20th percentile of the caller's CPU time per step, which with
-one thread is all of it. Stage times are by the clock, from the end of one stage to the end of the next; each is the 10th
-percentile over many steps, so `quiet`, their sum, is what a step takes when nobody interferes (read it as an upper
+one thread is all of it. Stage times are by the clock, from the end of one stage to the end of the next; each is the
+10th percentile over many steps, so `quiet`, their sum, is what a step takes when nobody interferes (read it as an upper
 estimate of the speed).
 """
 
