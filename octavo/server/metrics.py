@@ -168,7 +168,11 @@ class HttpMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter("http_requests", "Answers.", ["handler", "method", "status"], registry=registry)
         self._seconds = Histogram(
-            "http_request_duration_seconds", "Time to the last byte.", ["handler", "method"], registry=registry
+            "http_request_duration_seconds",
+            "Time to the last byte.",
+            ["handler", "method"],
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
         )
         self.in_flight = Gauge("octavo:http_requests_in_flight", "Requests being answered.", registry=registry)
 

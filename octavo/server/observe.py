@@ -42,15 +42,17 @@ class Observer:
 
         REQUEST_ID.set(request_id)
         begin = self._clock()
-        try:
+        if scope["path"] in UNOBSERVED:
             await self._app(scope, receive, watch)
+            return
+        try:
+            with self._metrics.in_flight.track_inprogress():
+                await self._app(scope, receive, watch)
         finally:
             self._note(scope, request_id, status, self._clock() - begin)
 
     def _note(self, scope: Scope, request_id: str, status: int | None, seconds: float) -> None:
         path, method = scope["path"], scope["method"]
-        if path in UNOBSERVED:
-            return
         shown = "client left" if status is None else str(status)
         log.debug("%s %s %s %.3fs %s", method, path, shown, seconds, request_id)
         route = scope.get("route")  # set by the router, so that a hostile path makes no label of its own

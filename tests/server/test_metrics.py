@@ -67,13 +67,16 @@ def test_aborts_are_counted_and_gauges_return(server: FakeServer, http: httpx.Cl
         with http.stream("POST", "/v1/completions", json={"prompt": "x", "max_tokens": 400, "stream": True}) as answer:
             parts = answer.iter_bytes()  # held: a stream closes when its iterator is thrown away
             assert next(parts)
-            assert scrape(server.url)["vllm:num_requests_running", ""] >= 1
+            samples = scrape(server.url)
+            assert samples["vllm:num_requests_running", ""] >= 1
+            assert samples["octavo:http_requests_in_flight", ""] >= 1
     wait_until(lambda: not server.engine.live, "all generations ended")
     samples = scrape(server.url)
     assert samples["vllm:num_requests_running", ""] == 0
     assert samples["vllm:num_requests_waiting", ""] == 0
     assert samples["vllm:kv_cache_usage_perc", ""] == 0
     assert finished(samples) == {"abort": 5}
+    assert samples["octavo:http_requests_in_flight", ""] == 0
 
 
 def test_rejections_and_errors_have_their_counters(server: FakeServer, http: httpx.Client) -> None:
