@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from octavo.engine.build import build_core
 from octavo.engine.client import CoreClient
 from octavo.engine.core import EngineCore
 from octavo.engine.input import InputProcessor, PreparedRequest, RequestOptions
+from octavo.engine.local import LocalEngine
 from octavo.engine.output import EngineInfo, GenerationDelta, GenerationOutput
 from octavo.engine.output_processor import OutputCollector, RequestStream
 from octavo.engine.words import Words, load_words
@@ -22,14 +22,14 @@ from octavo.hub import resolve
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import RequestOutput
 from octavo.request.params import SamplingParams
-from octavo.request.request import GenerateRequest
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
 
 
 class LLM:
-    """Generates in this process: no server, no second process, no `__main__` guard.
+    """Generates in this process: no server, no second process, no `__main__` guard. Threads may share it: their
+    requests run side by side, as do those of streams that are read in turns.
 
     Example:
         llm = LLM("smollm2-135m")
@@ -62,12 +62,10 @@ class LLM:
 
     def _take(self, core: EngineCore, words: Words, info: EngineInfo, default_seed: int | None) -> None:
         self.info = words.complete(info)
-        self._core = core
+        self._engine = LocalEngine(core)
         self._words = words
         self._input = InputProcessor(self.info, words.tokenizer, default_seed)
         self._request_ids = itertools.count()
-        self._unclaimed: list[RequestOutput] = []
-        """Outputs of generations that rest, in order."""
 
     def generate(
         self,
@@ -102,10 +100,7 @@ class LLM:
         """Generates for one prompt, yielding deltas; leaving the loop early aborts the request."""
         prepared = self._prepare(prompt, params or SamplingParams())
         stream = RequestStream(prepared, self._words.tokenizer)
-        try:
-            yield from self._drive([stream])
-        finally:
-            self._give_up([stream])
+        yield from self._engine.run([stream])
 
     def render_chat(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of a conversation under the model's chat template, ready for an answer."""
@@ -118,15 +113,15 @@ class LLM:
 
     def load(self) -> EngineLoad:
         """Figures and counters of the engine core."""
-        return self._core.load()
+        return self._engine.load()
 
     def reset_prefix_cache(self) -> bool:
         """Forgets cached prefixes; False while requests run."""
-        return self._core.reset_prefix_cache()
+        return self._engine.reset_prefix_cache()
 
     def close(self) -> None:
         """Frees memory and threads; idempotent."""
-        self._core.close()
+        self._engine.close()
 
     def __enter__(self) -> Self:
         return self
@@ -145,58 +140,10 @@ class LLM:
             request.request_id: OutputCollector(request, prompt if isinstance(prompt, str) else None)
             for request, prompt in zip(prepared, prompts, strict=True)
         }
-        try:
-            for delta in self._drive(streams):
+        with contextlib.closing(self._engine.run(streams)) as deltas:
+            for delta in deltas:
                 collectors[delta.request_id].add(delta)
-        finally:
-            self._give_up(streams)
         return [collectors[request.request_id].output() for request in prepared]
-
-    def _drive(self, streams: list[RequestStream]) -> Iterator[GenerationDelta]:
-        """Steps the core until these streams have ended, feeding requests as the waiting queue takes them."""
-        owners = {choice.request_id: stream for stream in streams for choice in stream.request.choices}
-        backlog = deque(choice for stream in streams for choice in stream.request.choices)
-        while owners:
-            for output in self._feed(backlog) or self._outputs_of(owners):
-                if output.request_id not in owners:
-                    continue  # behind a stop string, computed while this generation rested
-                delta, ended_early = owners[output.request_id].push(output)
-                if ended_early:
-                    self._core.abort([output.request_id])
-                if ended_early or output.finish_reason is not None:
-                    del owners[output.request_id]
-                if delta is not None:
-                    yield delta
-
-    def _feed(self, backlog: deque[GenerateRequest]) -> list[RequestOutput]:
-        """Hands requests over while the waiting queue takes them; returns the refusals."""
-        refusals = []
-        while backlog and not self._core.queue_full:
-            refusal = self._core.add(backlog.popleft())
-            refusals += [] if refusal is None else [refusal]
-        return refusals
-
-    def _outputs_of(self, request_ids: Collection[str]) -> list[RequestOutput]:
-        """The next outputs of these requests: what steps of other generations have brought them, else a step's.
-
-        A generation may rest while another steps the core (`stream` yields to its caller, who may call `generate`):
-        what the step brings the resting one waits for it.
-        """
-        waiting = [output for output in self._unclaimed if output.request_id in request_ids]
-        if waiting:
-            self._unclaimed = [output for output in self._unclaimed if output.request_id not in request_ids]
-            return waiting
-        if not self._core.has_work:
-            raise RuntimeError(f"the core has no work, but {len(request_ids)} requests have not ended")
-        outputs = self._core.step()
-        self._unclaimed += [output for output in outputs if output.request_id not in request_ids]
-        return [output for output in outputs if output.request_id in request_ids]
-
-    def _give_up(self, streams: list[RequestStream]) -> None:
-        """Ends what has not ended."""
-        request_ids = {request_id for stream in streams for request_id in stream.unfinished_ids}
-        self._core.abort(request_ids)
-        self._unclaimed = [output for output in self._unclaimed if output.request_id not in request_ids]
 
 
 class AsyncLLM:

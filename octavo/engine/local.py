@@ -1,0 +1,188 @@
+"""An engine core in this process, stepped by whoever waits for an answer.
+
+Generations share the core: several threads may generate, and a generation may rest (a `stream` whose caller does
+something else) while another goes on. A step serves all of them; what it brings one that rests waits for it.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
+
+from octavo.engine.core import EngineCore
+from octavo.engine.output import GenerationDelta
+from octavo.engine.output_processor import RequestStream
+from octavo.engine.signals import held_back_signals
+from octavo.errors import EngineDeadError
+from octavo.request.control import EngineLoad
+from octavo.request.outputs import RequestOutput
+from octavo.request.request import GenerateRequest
+
+Answer = TypeVar("Answer")
+
+PATIENCE_S = 0.1
+"""How long a wait for the core may go on before signal handlers get their chance."""
+
+
+class _Run:
+    """One generation: which of its core requests have not ended, and the deltas that nobody has fetched yet."""
+
+    def __init__(self, streams: Sequence[RequestStream]) -> None:
+        self.stream_by_id = {choice.request_id: stream for stream in streams for choice in stream.request.choices}
+        self.open = dict.fromkeys(self.stream_by_id)
+        self.deltas: deque[GenerationDelta] = deque()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.open) and not self.deltas
+
+    def push(self, output: RequestOutput) -> bool:
+        """Takes an output; True if its request ended here before it did in the core."""
+        delta, ended_early = self.stream_by_id[output.request_id].push(output)
+        if ended_early or output.finish_reason is not None:
+            del self.open[output.request_id]
+        if delta is not None:
+            self.deltas.append(delta)
+        return ended_early
+
+
+class LocalEngine:
+    """The core and the generations that share it. One thread at a time has the core, for one step or less."""
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._changed = threading.Condition()
+        """Guards `_busy`; notified when the core is free again, with whatever a step has brought."""
+        self._busy = False
+        self._run_by_id: dict[str, _Run] = {}
+        """Core request id -> whose it is, until it ends or is given up."""
+        self._arrived: deque[GenerateRequest] = deque()
+        """Requests that the core's bounded queue has not taken yet."""
+        self._given_up: deque[str] = deque()
+        """To be aborted by whoever has the core next: a generator may be finalised anywhere, even in mid-step."""
+        self._lost: str | None = None
+        """Why the core cannot go on."""
+
+    def run(self, streams: Sequence[RequestStream]) -> Generator[GenerationDelta, None, None]:
+        """Runs requests, yielding their deltas; leaving the loop early ends those that still run.
+
+        Raises:
+            EngineDeadError: the engine is closed, or a step was broken off.
+        """
+        run = _Run(streams)
+        self._run_by_id.update(dict.fromkeys(run.open, run))
+        self._arrived.extend(choice for stream in streams for choice in stream.request.choices)
+        try:
+            while run.deltas or run.open:
+                while run.deltas:
+                    yield run.deltas.popleft()
+                self._have_core(self._work, while_needed=lambda: run.waits)
+        finally:
+            self._given_up.extend(list(run.open))  # in one piece: other threads take from it
+            self._have_core(self._abort_given_up, while_needed=lambda: bool(self._given_up), wait=False)
+
+    def load(self) -> EngineLoad:
+        """Figures and counters of the core.
+
+        Raises:
+            EngineDeadError: as `run`.
+        """
+        self._check_alive()
+        (load,) = self._have_core(EngineCore.load)
+        return load
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets cached prefixes; False while requests run.
+
+        Raises:
+            EngineDeadError: as `run`.
+        """
+        self._check_alive()
+        (done,) = self._have_core(EngineCore.reset_prefix_cache)
+        return done
+
+    def close(self) -> None:
+        """Ends the core; a generation that rests finds out when it goes on. Idempotent."""
+        self._lost = "it was closed"
+        self._have_core(EngineCore.close)
+
+    def _have_core(
+        self,
+        use: Callable[[EngineCore], Answer],
+        *,
+        while_needed: Callable[[], bool] = lambda: True,
+        wait: bool = True,
+    ) -> list[Answer]:
+        """Waits for the core and uses it; gives up, with nothing, when there is no need any more, or without `wait` at
+        once. No signal handler runs in between, so none can leave the core or the turn in a half-done state."""
+        while while_needed():
+            with held_back_signals():
+                if self._take_turn(while_needed, wait):
+                    try:
+                        return [use(self._core)]
+                    finally:
+                        self._end_turn()
+            if not wait:
+                break
+        return []
+
+    def _take_turn(self, while_needed: Callable[[], bool], wait: bool) -> bool:
+        with self._changed:
+            if self._busy and wait:
+                self._changed.wait(PATIENCE_S)
+            mine = not self._busy and while_needed()
+            self._busy = self._busy or mine
+        return mine
+
+    def _end_turn(self) -> None:
+        """Gives the core back, having aborted what was given up meanwhile by those who found it taken."""
+        while True:
+            self._abort_given_up(self._core)
+            with self._changed:
+                if not self._given_up:
+                    self._busy = False
+                    self._changed.notify_all()
+                    return
+
+    def _check_alive(self) -> None:
+        if self._lost is not None:
+            raise EngineDeadError(f"this engine cannot be used any more: {self._lost}; make a new one")
+
+    def _work(self, core: EngineCore) -> None:
+        """Hands over requests, makes one step, and gives each run what is its own."""
+        self._check_alive()
+        refusals = self._hand_over(core)
+        if not core.has_work and not refusals:
+            raise RuntimeError(f"{len(self._run_by_id)} requests have not ended, but the core has nothing to do")
+        try:
+            outputs = core.step()
+        except BaseException as error:
+            self._lost = f"a step was broken off by {type(error).__name__}: {error}"
+            raise
+        self._take(core, refusals + outputs)
+
+    def _hand_over(self, core: EngineCore) -> list[RequestOutput]:
+        """Gives requests to the core while its queue takes them; returns the refusals."""
+        refusals = []
+        while self._arrived and not core.queue_full:
+            request = self._arrived.popleft()
+            if request.request_id in self._run_by_id:
+                refusal = core.add(request)
+                refusals += [] if refusal is None else [refusal]
+        return refusals
+
+    def _take(self, core: EngineCore, outputs: list[RequestOutput]) -> None:
+        for output in outputs:
+            run = self._run_by_id.get(output.request_id)
+            if run is None:
+                continue  # given up in mid-step
+            if run.push(output):
+                core.abort([output.request_id])
+            if output.request_id not in run.open:
+                del self._run_by_id[output.request_id]
+
+    def _abort_given_up(self, core: EngineCore) -> None:
+        while self._given_up:
+            request_id = self._given_up.popleft()
+            if self._run_by_id.pop(request_id, None) is not None and self._lost is None:
+                core.abort([request_id])
