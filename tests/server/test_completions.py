@@ -271,3 +271,16 @@ def test_null_means_absent(http: httpx.Client) -> None:
     plain = http.post("/v1/completions", json={"prompt": "x", "seed": 3}).json()
     body = {"prompt": "x", **dict.fromkeys(names), "seed": 3}
     assert http.post("/v1/completions", json=body).json()["choices"] == plain["choices"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"max_tokens": 8, "seed": 4, "prompt": "same"}',
+        ' {\n\t"prompt" : "\\u0073ame" , "seed":4,"max_tokens":8 } ',
+        '{"prompt": "other", "seed": 4, "max_tokens": 8, "prompt": "same"}',
+    ],
+)
+def test_the_spelling_of_json_changes_nothing(http: httpx.Client, body: str) -> None:
+    plain = http.post("/v1/completions", json={"prompt": "same", "seed": 4, "max_tokens": 8}).json()
+    assert http.post("/v1/completions", content=body).json()["choices"] == plain["choices"]
