@@ -22,7 +22,7 @@ constexpr int kPartitionTokens = 256;
 constexpr int kMaxAttentionRows = 48;  // heads * tokens of one task
 
 // K and V of one layer. A block of `block_size` tokens (a power of two) is cut in pages of min(block_size, 16) tokens:
-//   K: [block][page][kv_head][head_dim][token]      V: [block][page][kv_head][token][head_dim]
+//   K: [page][kv_head][head_dim][token]      V: [page][kv_head][token][head_dim]
 // K is transposed so that scores of eight tokens are one vector and need no horizontal sum.
 struct CacheLayer {
   uint8_t* k;
@@ -38,6 +38,7 @@ struct CacheLayer {
 
 // Some heads that read one KV head, for consecutive tokens of one sequence: heads * tokens <= kMaxAttentionRows.
 struct AttentionTask {
+  static constexpr int kWhole = -1;
   const CacheLayer* layer;
   const int32_t* blocks;  // the sequence's block table
   const float* q;         // q of head h, token t: q + t * ldq + h * head_dim
@@ -46,6 +47,7 @@ struct AttentionTask {
   int position;  // of the first token
   int tokens;
   int kv_head, first_head, heads;
+  int partition;  // the one partition to compute, or kWhole
   float scale;
   float softcap;  // 0: none
 
@@ -80,11 +82,11 @@ struct AttentionScratch {
 struct AttentionKernels {
   // Stores k and v `[kv_heads * head_dim]` of one token at slot = block * block_size + offset.
   void (*write)(const CacheLayer& layer, int slot, const float* k, const float* v);
-  // Computes all rows of a task.
-  void (*rows)(const AttentionTask& task, AttentionScratch& scratch);
-  // Computes one partition of all rows: partial[row][head_dim + 2] = mixed values, maximum, sum. Rows that see nothing
-  // of the partition are left alone.
-  void (*partition)(const AttentionTask& task, int partition, float* partial, AttentionScratch& scratch);
+  // Computes all rows of a task. `next` is what this thread computes afterwards (its keys are fetched ahead), or null.
+  void (*rows)(const AttentionTask& task, const AttentionTask* next, AttentionScratch& scratch);
+  // Computes the task's partition of all rows: partial[row][head_dim + 2] = mixed values, maximum, sum. Rows that see
+  // nothing of the partition are left alone.
+  void (*partition)(const AttentionTask& task, const AttentionTask* next, float* partial, AttentionScratch& scratch);
   // Merges partials[partition - first_partition][row][head_dim + 2] in order and writes the rows.
   void (*merge)(const AttentionTask& task, const float* partials, AttentionScratch& scratch);
 };

@@ -191,27 +191,43 @@ struct AttentionKernel {
     mix_seen(task, tile, tokens, start, length, scratch, fetch);
   }
 
-  // Fetches the next tile while this one is computed.
+  // ---- what comes next
+
+  // Positions whose tiles a task goes through: from the start of a tile to the end of its context or partition.
+  static Range positions_of(const AttentionTask& task) {
+    Range all{at_least(0, task.position - task.layer->window + 1), task.position + task.tokens};
+    if (task.partition != AttentionTask::kWhole) {
+      const int begin = task.partition * kPartitionTokens;
+      all = {at_least(all.begin, begin), at_most(all.end, begin + kPartitionTokens)};
+    }
+    return {all.begin / kTileTokens * kTileTokens, all.end};
+  }
+
   template <class T>
-  static Ahead<V> ahead(const AttentionTask& task, int start, int end) {
-    Ahead<V> out;
-    if (start >= end) return out;
+  static Ahead<V> tile_ahead(const AttentionTask& task, int start, int end) {
     const int pages = (at_most(end - start, kTileTokens) + kPageTokens - 1) / kPageTokens;
     const TilePages<T> next = tile_pages<T>(task, start, pages);
-    for (int p = 0; p < pages; p++) {
-      out.pages[p] = reinterpret_cast<const char*>(next.keys[p]);
-      out.pages[pages + p] = reinterpret_cast<const char*>(next.values[p]);
-    }
-    out.num_pages = 2 * pages;
-    out.page_bytes = task.layer->head_dim * kPageTokens * static_cast<int>(sizeof(T));
-    out.lines_per_step = sizeof(T) / 2;
+    Ahead<V> out(task.layer->head_dim * kPageTokens * static_cast<int>(sizeof(T)));
+    for (int p = 0; p < pages; p++) out.add(next.keys[p]);
+    for (int p = 0; p < pages; p++) out.add(next.values[p]);
     return out;
+  }
+
+  // What to fetch while the tile at `start` is computed: this task's next tile, or the next task's first.
+  template <class T>
+  static Ahead<V> ahead(const AttentionTask& task, const AttentionTask* next, int start) {
+    const Range here = positions_of(task);
+    if (start + kTileTokens < here.end) return tile_ahead<T>(task, start + kTileTokens, here.end);
+    if (next == nullptr) return Ahead<V>(0);
+    const Range there = positions_of(*next);
+    return tile_ahead<T>(*next, there.begin, there.end);
   }
 
   static constexpr int kWidenRows = 12;  // from here on converting a tile once is cheaper
 
   template <class T>
-  static void any_tile(const AttentionTask& task, Range tokens, int start, int length, int end, AttentionScratch& scratch) {
+  static void any_tile(const AttentionTask& task, const AttentionTask* next, Range tokens, int start, int length,
+                       AttentionScratch& scratch) {
     Nothing nothing;
     if (task.layer->block_size < kPageTokens) {
       return tile(task, gathered<T>(task, start, length, scratch), tokens, start, length, scratch, nothing);
@@ -222,7 +238,7 @@ struct AttentionKernel {
       return tile(task, widened(stored, pages, task.layer->head_dim, scratch), tokens, start, length, scratch, nothing);
     }
     if (task.rows() > kWidenRows) return tile(task, stored, tokens, start, length, scratch, nothing);
-    Ahead<V> fetch = ahead<T>(task, start + kTileTokens, end);
+    Ahead<V> fetch = ahead<T>(task, next, start);
     tile(task, stored, tokens, start, length, scratch, fetch);
   }
 
@@ -250,7 +266,7 @@ struct AttentionKernel {
 
   // Leaves mixed, largest and sum of every row that sees something of the partition; returns those tokens.
   template <class T>
-  static Range partition_of(const AttentionTask& task, int partition, AttentionScratch& scratch) {
+  static Range partition_of(const AttentionTask& task, const AttentionTask* next, int partition, AttentionScratch& scratch) {
     const int begin = partition * kPartitionTokens;
     const int end = at_most(begin + kPartitionTokens, task.position + task.tokens);
     const Range all = tokens_seeing(task, begin, end);
@@ -258,7 +274,7 @@ struct AttentionKernel {
     const int lowest = at_least(begin, task.position - task.layer->window + 1);
     for (int start = lowest / kTileTokens * kTileTokens; start < end; start += kTileTokens) {
       const int length = at_most(kTileTokens, end - start);
-      any_tile<T>(task, tokens_seeing(task, start, start + length), start, length, end, scratch);
+      any_tile<T>(task, next, tokens_seeing(task, start, start + length), start, length, scratch);
     }
     for (int row = all.begin * task.heads; row < all.end * task.heads; row++) {
       scratch.sum[row] = V::load(scratch.lanes + row * kLanes).sum();
@@ -266,11 +282,12 @@ struct AttentionKernel {
     return all;
   }
 
-  static Range any_partition(const AttentionTask& task, int partition, AttentionScratch& scratch) {
+  static Range any_partition(const AttentionTask& task, const AttentionTask* next, int partition,
+                             AttentionScratch& scratch) {
     switch (task.layer->type) {
-      case FloatType::Fp32: return partition_of<float>(task, partition, scratch);
-      case FloatType::Fp16: return partition_of<Half>(task, partition, scratch);
-      default: return partition_of<BFloat16>(task, partition, scratch);
+      case FloatType::Fp32: return partition_of<float>(task, next, partition, scratch);
+      case FloatType::Fp16: return partition_of<Half>(task, next, partition, scratch);
+      default: return partition_of<BFloat16>(task, next, partition, scratch);
     }
   }
 
@@ -309,12 +326,12 @@ struct AttentionKernel {
 
   // ---- the table
 
-  static void rows(const AttentionTask& task, AttentionScratch& scratch) {
+  static void rows(const AttentionTask& task, const AttentionTask* next, AttentionScratch& scratch) {
     const int head_dim = task.layer->head_dim;
     load_queries(task, scratch);
     start_totals(task.rows(), head_dim, scratch);
     for (int p = task.first_partition(); p < task.end_partition(); p++) {
-      const Range tokens = any_partition(task, p, scratch);
+      const Range tokens = any_partition(task, next, p, scratch);
       for (int row = tokens.begin * task.heads; row < tokens.end * task.heads; row++) {
         merge_row(scratch, row, head_dim, scratch.mixed + row * head_dim, scratch.largest[row], scratch.sum[row]);
       }
@@ -322,10 +339,10 @@ struct AttentionKernel {
     write_rows(task, scratch);
   }
 
-  static void partition(const AttentionTask& task, int index, float* partial, AttentionScratch& scratch) {
+  static void partition(const AttentionTask& task, const AttentionTask* next, float* partial, AttentionScratch& scratch) {
     const int head_dim = task.layer->head_dim;
     load_queries(task, scratch);
-    const Range tokens = any_partition(task, index, scratch);
+    const Range tokens = any_partition(task, next, task.partition, scratch);
     for (int row = tokens.begin * task.heads; row < tokens.end * task.heads; row++) {
       float* out = partial + static_cast<size_t>(row) * (head_dim + 2);
       std::memcpy(out, scratch.mixed + row * head_dim, sizeof(float) * head_dim);

@@ -16,25 +16,37 @@ struct TilePages {
   const T* values[kTilePages];
 };
 
-// Memory that will be read next, fetched one cache line per step of the inner loops: runs of 2 KiB are too short for
+// Memory that will be read next, fetched line by line with the steps of the inner loops: runs of 2 KiB are too short for
 // the hardware's own prefetcher, and a burst would stall.
 template <class V>
-struct Ahead {
-  static constexpr int kLine = 64;
-  const char* pages[2 * kTilePages];
-  int num_pages = 0, page_bytes = 0, lines_per_step = 1;
-  int page = 0, offset = 0;
-
-  void step() {
-    for (int i = 0; i < lines_per_step && page < num_pages; i++) {
-      V::prefetch(pages[page] + offset);
-      offset += kLine;
-      if (offset >= page_bytes) {
-        offset = 0;
-        page++;
-      }
-    }
+class Ahead {
+ public:
+  // Runs of `run_bytes` bytes; without runs it fetches nothing.
+  explicit Ahead(int run_bytes) : run_bytes_(run_bytes) {}
+  void add(const void* run) {
+    runs_[count_++] = static_cast<const char*>(run);
+    if (count_ == 1) start_run();
   }
+
+  // One cache line.
+  void step() {
+    if (left_ <= 0) return;
+    V::prefetch(line_);
+    line_ += kLine;
+    left_ -= kLine;
+    if (left_ <= 0 && ++run_ < count_) start_run();
+  }
+
+ private:
+  static constexpr int kLine = 64;
+  void start_run() {
+    line_ = runs_[run_];
+    left_ = run_bytes_;
+  }
+
+  const char* line_ = nullptr;
+  int left_ = 0, run_ = 0, count_ = 0, run_bytes_;
+  const char* runs_[2 * kTilePages];
 };
 struct Nothing {
   void step() {}
@@ -43,6 +55,8 @@ struct Nothing {
 template <class V, class T>
 struct Tile {
   static constexpr int kLanes = V::kLanes;
+  // A step of few rows goes through 64 bytes of 16-bit numbers.
+  static constexpr size_t kLinesPerStep = sizeof(T) / 2;
 
   // Scores of R rows against P pages: out[r][token].
   template <int R, int P, class Fetch>
@@ -52,14 +66,27 @@ struct Tile {
       for (int i = 0; i < 2 * P; i++) acc[r][i] = V::zero();
     }
     for (int d = 0; d < head_dim; d++) {
-      V x[R];
-      for (int r = 0; r < R; r++) x[r] = V::broadcast(q[r * head_dim + d]);
-      fetch.step();
+      for (size_t i = 0; i < kLinesPerStep; i++) fetch.step();
+      const auto key = [&](int i) { return V::load(keys[i / 2] + d * kPageTokens + kLanes * (i % 2)); };
+      const auto query = [&](int r) { return V::broadcast(q[r * head_dim + d]); };
+      if constexpr (R * 2 * P + R + 1 <= 16) {  // all queries in registers, one key at a time
+        V x[R];
+        for (int r = 0; r < R; r++) x[r] = query(r);
 #pragma GCC unroll 8
-      for (int i = 0; i < 2 * P; i++) {
-        const V key = V::pinned(V::load(keys[i / 2] + d * kPageTokens + kLanes * (i % 2)));
+        for (int i = 0; i < 2 * P; i++) {
+          const V k = V::pinned(key(i));
 #pragma GCC unroll 8
-        for (int r = 0; r < R; r++) acc[r][i] = V::fma(x[r], key, acc[r][i]);
+          for (int r = 0; r < R; r++) acc[r][i] = V::fma(x[r], k, acc[r][i]);
+        }
+      } else {  // all keys in registers, one query at a time
+        V k[2 * P];
+        for (int i = 0; i < 2 * P; i++) k[i] = key(i);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) {
+          const V x = query(r);
+#pragma GCC unroll 8
+          for (int i = 0; i < 2 * P; i++) acc[r][i] = V::fma(x, k[i], acc[r][i]);
+        }
       }
     }
     for (int r = 0; r < R; r++) {
@@ -88,7 +115,7 @@ struct Tile {
     }
     for (int j = begin; j < end; j++) {
       const T* value = values[j / kPageTokens] + (j % kPageTokens) * head_dim + d;
-      fetch.step();
+      for (size_t i = 0; i < kLinesPerStep; i++) fetch.step();
       V x[N];
       for (int i = 0; i < N; i++) x[i] = V::load(value + kLanes * i);
 #pragma GCC unroll 8

@@ -69,7 +69,7 @@ struct Avx2Vec {
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
   }
-  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
   // Keeps the compiler from loading several of these ahead and spilling accumulators for them.
   static Avx2Vec pinned(Avx2Vec a) {
     asm volatile("" : "+x"(a.v));

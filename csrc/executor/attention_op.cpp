@@ -44,7 +44,7 @@ void AttentionPlan::add_tokens(const Step& step, int seq, int token, int tokens,
   const int context = step.positions[token] + tokens, lowest = std::max(0, step.positions[token] - kind_.window + 1);
   const int first = lowest / kPartitionTokens, end = (context - 1) / kPartitionTokens + 1;
   if (tokens > kSplitTokens || end - first == 1) {
-    add_task({seq, token, tokens, kv_head, first_head, heads, kWhole, 0}, context - lowest);
+    add_task({seq, token, tokens, kv_head, first_head, heads, AttentionTask::kWhole, 0}, context - lowest);
     return;
   }
   const int joint = static_cast<int>(joints_.size());
@@ -100,6 +100,7 @@ AttentionTask AttentionOp::bind(const Step& step, const AttentionPlan::Task& tas
   out.kv_head = task.kv_head;
   out.first_head = task.first_head;
   out.heads = task.heads;
+  out.partition = task.partition;
   out.scale = scale_;
   out.softcap = softcap_;
   return out;
@@ -107,18 +108,22 @@ AttentionTask AttentionOp::bind(const Step& step, const AttentionPlan::Task& tas
 
 void AttentionOp::run(const Step& step, RowRange, int chunk, int thread) {
   AttentionScratch scratch = (*scratch_)[thread];
-  for (int i = plan_->chunk_start(chunk); i < plan_->chunk_start(chunk + 1); i++) {
-    const AttentionPlan::Task& entry = plan_->tasks()[i];
-    const AttentionTask task = bind(step, entry);
-    if (entry.partition == AttentionPlan::kWhole) {
-      kernels_.rows(task, scratch);
-      continue;
-    }
-    float* partials = plan_->partials(entry.joint);
-    const size_t size = static_cast<size_t>(task.rows()) * (layer_->head_dim + 2);
-    kernels_.partition(task, entry.partition, partials + (entry.partition - task.first_partition()) * size, scratch);
-    if (plan_->finish(entry.joint)) kernels_.merge(task, partials, scratch);
+  const int first = plan_->chunk_start(chunk), end = plan_->chunk_start(chunk + 1);
+  AttentionTask task = bind(step, plan_->tasks()[first]);
+  for (int i = first; i < end; i++) {
+    const bool last = i + 1 == end;
+    const AttentionTask next = last ? task : bind(step, plan_->tasks()[i + 1]);
+    run_task(task, plan_->tasks()[i].joint, last ? nullptr : &next, scratch);
+    task = next;
   }
+}
+
+void AttentionOp::run_task(const AttentionTask& task, int joint, const AttentionTask* next, AttentionScratch& scratch) {
+  if (task.partition == AttentionTask::kWhole) return kernels_.rows(task, next, scratch);
+  float* partials = plan_->partials(joint);
+  const size_t size = static_cast<size_t>(task.rows()) * (layer_->head_dim + 2);
+  kernels_.partition(task, next, partials + (task.partition - task.first_partition()) * size, scratch);
+  if (plan_->finish(joint)) kernels_.merge(task, partials, scratch);
 }
 
 }  // namespace octavo

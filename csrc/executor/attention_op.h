@@ -18,15 +18,14 @@ struct AttentionKind {
 };
 
 // How a step's attention is cut: by sequence, KV head, tokens, and for few tokens with a long context by partition.
-// The cut follows from the step alone. Made once per step and kind, read by every layer of the kind.
+// Rows come out the same however they are cut. Made once per step and kind, read by every layer of the kind.
 class AttentionPlan {
  public:
   struct Task {
     int seq, token, tokens, kv_head, first_head, heads;
-    int partition;  // kWhole, or the one partition this task computes
+    int partition;  // AttentionTask::kWhole, or the one partition this task computes
     int joint;      // index of the joint that the partitions of these rows share
   };
-  static constexpr int kWhole = -1;
 
   AttentionPlan(const AttentionKind& kind, int threads) : kind_(kind), threads_(threads) {}
   const AttentionKind& kind() const { return kind_; }
@@ -72,6 +71,7 @@ class AttentionOp : public Op {
 
  private:
   AttentionTask bind(const Step& step, const AttentionPlan::Task& task) const;
+  void run_task(const AttentionTask& task, int joint, const AttentionTask* next, AttentionScratch& scratch);
 
   const AttentionKernels& kernels_;
   const Buffer* q_;

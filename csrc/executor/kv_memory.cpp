@@ -35,12 +35,13 @@ KvMemory::KvMemory(const KvShape& shape, const std::vector<KvLayerShape>& layers
   for (const auto& layer : layers) {
     check_layer(shape, layer);
     const size_t bytes = static_cast<size_t>(layer.kv_heads) * layer.head_dim * shape.block_size * float_bytes(shape.type);
-    block_bytes_ = std::max(block_bytes_, Arena::padded(bytes));
+    half_bytes_ = std::max(half_bytes_, Arena::padded(bytes));
   }
-  region_ = Region(2 * block_bytes_ * shape.num_blocks * shape.layers_per_block,
+  block_bytes_ = 2 * half_bytes_;
+  region_ = Region(block_bytes_ * shape.num_blocks * shape.layers_per_block,
                    "KV blocks (" + std::to_string(shape.num_blocks) + " of " + std::to_string(shape.block_size) + " tokens)");
   for (const auto& layer : layers) {
-    layers_.push_back({array(2 * layer.place), array(2 * layer.place + 1), block_bytes_, shape.type, layer.kv_heads,
+    layers_.push_back({array(layer.place), array(layer.place) + half_bytes_, block_bytes_, shape.type, layer.kv_heads,
                        layer.head_dim, shape.block_size, layer.window});
     groups_.push_back(layer.group);
     places_by_group_.resize(std::max<size_t>(places_by_group_.size(), layer.group + 1));
@@ -48,10 +49,10 @@ KvMemory::KvMemory(const KvShape& shape, const std::vector<KvLayerShape>& layers
   }
 }
 
-void KvMemory::copy(const std::vector<KvCopy>& copies, int index) {
+void KvMemory::copy(const std::vector<KvCopy>& copies, int place) {
   for (const auto& copy : copies) {
-    if (index / 2 >= places_by_group_[copy.group] || copy.source == copy.target) continue;
-    std::memcpy(array(index) + copy.target * block_bytes_, array(index) + copy.source * block_bytes_, block_bytes_);
+    if (place >= places_by_group_[copy.group] || copy.source == copy.target) continue;
+    std::memcpy(array(place) + copy.target * block_bytes_, array(place) + copy.source * block_bytes_, block_bytes_);
   }
 }
 

@@ -1,4 +1,4 @@
-// The KV memory: one array of blocks for K and one for V per layer place of a block.
+// The KV memory: one array of blocks per layer place.
 #pragma once
 #include <vector>
 
@@ -36,14 +36,15 @@ class KvMemory {
   int num_groups() const { return static_cast<int>(places_by_group_.size()); }
   size_t bytes() const { return region_.bytes(); }
 
-  // Does all copies, in order, within array `index` of [0, 2 * layers_per_block).
-  void copy(const std::vector<KvCopy>& copies, int index);
+  // Does all copies, in order, for the layers at one place.
+  void copy(const std::vector<KvCopy>& copies, int place);
 
  private:
-  uint8_t* array(int index) const { return region_.data() + index * block_bytes_ * shape_.num_blocks; }
+  uint8_t* array(int place) const { return region_.data() + place * block_bytes_ * shape_.num_blocks; }
 
   const KvShape shape_;
-  size_t block_bytes_ = 0;  // K (or V) of one layer in one block: the same for all groups
+  size_t half_bytes_ = 0;   // K (or V) of one layer in one block: the same for all groups
+  size_t block_bytes_ = 0;  // both: V follows K, so that a tile is few and long runs of memory
   Region region_;
   std::vector<CacheLayer> layers_;
   std::vector<int> groups_;
@@ -55,7 +56,7 @@ class CopyBlocksOp : public Op {
  public:
   CopyBlocksOp(KvMemory* memory, const std::vector<KvCopy>* copies) : memory_(memory), copies_(copies) {}
   int chunks(const Step&, RowRange) const override {
-    return copies_->empty() ? 0 : 2 * memory_->shape().layers_per_block;
+    return copies_->empty() ? 0 : memory_->shape().layers_per_block;
   }
   void run(const Step&, RowRange, int chunk, int) override { memory_->copy(*copies_, chunk); }
 
