@@ -16,7 +16,7 @@ COMMANDS = ["chat", "complete", "serve", "models", "pull", "doctor", "bench thro
 def octavo(*arguments: str, cache: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
     """Runs `octavo` in a process of its own."""
     environment = os.environ | ({"OCTAVO_CACHE": str(cache)} if cache else {})
-    command = [sys.executable, "-c", RUN, *arguments]
+    command = [sys.executable, "-P", "-c", RUN, *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, input=given, env=environment, check=False, timeout=120
     )
@@ -45,7 +45,7 @@ def test_help_lists_the_commands_and_is_quick() -> None:
 def test_help_imports_nothing_heavy() -> None:
     heavy = ("numpy", "fastapi", "uvicorn", "zmq", "tokenizers", "rich", "torch", "octavo._native", "octavo.engine")
     code = f"import sys, octavo.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -47,6 +47,7 @@ class Process:
 def serve(*arguments: str) -> Iterator[Process]:
     command = [
         sys.executable,
+        "-P",
         "-c",
         RUN,
         "serve",
@@ -166,6 +167,7 @@ def test_what_cannot_start_says_why_in_one_line(tiny_file: str, arguments: list[
     flags = {"--max-model-len": "700"} | dict(zip(arguments[::2], arguments[1::2], strict=True))
     command = [
         sys.executable,
+        "-P",
         "-c",
         RUN,
         "serve",
