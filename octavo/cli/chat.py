@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from octavo.cli.conversation import Conversation
 
 MaxTokens = Annotated[
-    int | None, typer.Option(help="Most tokens of an answer [default: what the context allows].", show_default=False)
+    int | None, typer.Option(help="Most tokens of an answer [default: 1024, or what is left].", show_default=False)
 ]
 Temperature = Annotated[float, typer.Option(help="0 always takes the most probable token.")]
 
@@ -61,6 +61,8 @@ def _answer(conversation: "Conversation", question: str) -> None:
     for piece in conversation.ask(question):
         show(piece)
     show("\n")
+    if conversation.was_cut:
+        print("(cut at its longest; --max-tokens allows more)", file=sys.stderr)
 
 
 def _converse(conversation: "Conversation") -> None:

@@ -7,6 +7,9 @@ from octavo.errors import RequestFailedError
 from octavo.request.outputs import FinishReason, RequestStats
 from octavo.request.params import SamplingParams
 
+ANSWER_TOKENS = 1024
+"""Most tokens of an answer unless told otherwise: a small model that repeats itself would fill the whole context."""
+
 
 class Conversation:
     """The messages so far, and the statistics of the last answer."""
@@ -18,6 +21,8 @@ class Conversation:
         self._system = [{"role": "system", "content": system}] if system else []
         self._messages = list(self._system)
         self._last: RequestStats | None = None
+        self.was_cut = False
+        """Whether the last answer ended at its bound."""
 
     def ask(self, question: str) -> Iterator[str]:
         """Streams the answer to a question. An answer that is broken off is forgotten together with its question.
@@ -28,13 +33,22 @@ class Conversation:
         """
         asked = [*self._messages, {"role": "user", "content": question}]
         answer = ""
-        for delta in self._llm.stream(self._llm.render_chat(asked), self._params):
+        prompt = self._llm.render_chat(asked)
+        for delta in self._llm.stream(prompt, self._bounded(len(prompt))):
             if delta.choice.finish_reason is FinishReason.ERROR:
                 raise RequestFailedError(delta.choice.error or "generation failed")
+            self.was_cut = delta.choice.finish_reason is FinishReason.LENGTH
             answer += delta.choice.text
             self._last = delta.choice.stats or self._last
             yield delta.choice.text
         self._messages = [*asked, {"role": "assistant", "content": answer}]
+
+    def _bounded(self, num_prompt_tokens: int) -> SamplingParams:
+        """The parameters with a bound on the answer; a prompt that leaves no room is refused by the engine."""
+        room = max(1, self._llm.info.max_model_len - num_prompt_tokens)
+        if self._params.max_tokens is not None:
+            return self._params
+        return self._params.replace(max_tokens=min(ANSWER_TOKENS, room))
 
     def reset(self) -> None:
         """Forgets everything but the system message."""
