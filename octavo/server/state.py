@@ -4,8 +4,12 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from typing import Any
 
 from octavo.server.errors import ApiError, engine_dead, shutting_down
+
+FAREWELL_S = 5.0
+"""How long requests that were cut off may take to end: a little longer than each waits for the engine."""
 
 
 class Phase(Enum):
@@ -63,15 +67,19 @@ class ServerState:
         self.cut_off_now(engine_dead())
 
     async def drain(self, timeout_s: float) -> None:
-        """Takes no more requests, gives those that run `timeout_s` seconds, then cuts them off and waits until each
-        has told its client."""
+        """Takes no more requests and gives those that run `timeout_s` seconds, or until `cut_off_now`; then cuts them
+        off and waits until each has told its client, but not for an engine that hangs."""
         if self.phase is Phase.SERVING:
             self.phase = Phase.DRAINING
+        idle = asyncio.ensure_future(self._idle.wait())
+        ends: set[asyncio.Future[Any]] = {idle, self._cut_off}
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
-        except TimeoutError:
-            self.cut_off_now(shutting_down())
-            await self._idle.wait()
+            await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not idle.done():
+                self.cut_off_now(shutting_down())
+                await asyncio.wait({idle}, timeout=FAREWELL_S)
+        finally:
+            idle.cancel()
 
     def cut_off_now(self, farewell: ApiError) -> None:
         """Ends the patience with running requests; `farewell` is what their clients are told."""

@@ -1,5 +1,6 @@
 """Disconnects, drains, and the death of the engine."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -12,7 +13,9 @@ import pytest
 
 from octavo.config import ServerConfig
 from octavo.errors import ConfigError
+from octavo.server.errors import shutting_down
 from octavo.server.http_server import bind
+from octavo.server.state import ServerState
 from tests.server.conftest import FakeServer, fake, wait_until
 from tests.server.running import running_server
 from tests.server.test_refusals import check_error
@@ -185,3 +188,21 @@ def test_ipv6() -> None:
     with running_server(fake, ServerConfig(host="::1", port=0)) as server:
         assert server.url.startswith("http://[::1]:")
         assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_drain_does_not_wait_for_an_engine_that_hangs(signals: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("octavo.server.state.FAREWELL_S", 0.1)
+    patience = 30.0 if signals == 2 else 0.1
+
+    async def drain() -> None:
+        state = ServerState()
+        with state.admitted():  # the request never gives back what it holds
+            draining = asyncio.create_task(state.drain(patience))
+            await asyncio.sleep(0)
+            if signals == 2:
+                state.cut_off_now(shutting_down())
+            await draining
+        assert state.in_flight == 0
+
+    asyncio.run(asyncio.wait_for(drain(), 10))
