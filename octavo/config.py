@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
+
+import msgspec
 
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
@@ -36,6 +38,10 @@ class ModelConfig:
         ok = self.max_model_len is None or self.max_model_len >= 2
         _require(ok, "max_model_len", self.max_model_len, "must be at least 2 tokens (one in, one out)")
         _require(0 <= self.max_logprobs <= 1024, "max_logprobs", self.max_logprobs, "must be in [0, 1024]")
+        ok = self.seed is None or 0 <= self.seed < 2**63
+        _require(ok, "seed", self.seed, "must be in [0, 2^63 - 1], or left out for a new one per request")
+        named = all(self.served_model_name)
+        _require(named, "served_model_name", self.served_model_name, "must not hold an empty name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +63,8 @@ class CacheConfig:
         known = [dtype.value for dtype in KVDtype]
         _require(self.kv_cache_dtype in known, "kv_cache_dtype", self.kv_cache_dtype, f"must be one of {known}")
         object.__setattr__(self, "kv_cache_dtype", KVDtype(self.kv_cache_dtype))  # a plain string is fine
-        power = self.block_size >= 1 and self.block_size & (self.block_size - 1) == 0
-        _require(power, "block_size", self.block_size, "must be a power of two, such as 16")
+        power = 1 <= self.block_size <= 2**16 and self.block_size & (self.block_size - 1) == 0
+        _require(power, "block_size", self.block_size, "must be a power of two up to 65536, such as 16")
         enough = self.num_kv_blocks is None or self.num_kv_blocks >= 2
         _require(enough, "num_kv_blocks", self.num_kv_blocks, "must be at least 2 (one null block, one usable)")
         positive = self.kv_cache_memory_bytes is None or self.kv_cache_memory_bytes > 0
@@ -84,7 +90,7 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_reqs"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+            _require(1 <= getattr(self, name) <= 2**24, name, getattr(self, name), "must be in [1, 16777216]")
         threshold = self.long_prefill_token_threshold
         _require(threshold >= 0, "long_prefill_token_threshold", threshold, "must be 0 (off) or positive")
         _require(0 <= self.watermark < 1, "watermark", self.watermark, "must be in [0, 1)")
@@ -150,14 +156,22 @@ class EngineConfig:
         """Builds the tree from flat field names (flags, `LLM(...)` arguments).
 
         Raises:
-            ConfigError: on a name no part knows, listing those that exist.
+            ConfigError: on a name no part knows, listing those that exist; on a value of another type.
         """
         known = {field.name: part for part, kind in _PARTS.items() for field in fields(kind)}
         chosen: dict[str, dict[str, object]] = {part: {} for part in _PARTS}
         for name, value in values.items():
             _require(name in known, name, value, f"unknown setting; known are {', '.join(sorted(known))}")
-            chosen[known[name]][name] = value
+            chosen[known[name]][name] = _typed(name, value, get_type_hints(_PARTS[known[name]])[name])
         return cls(**{part: kind(**chosen[part]) for part, kind in _PARTS.items()})
+
+
+def _typed(name: str, value: object, kind: Any) -> object:
+    """The value, as a field of that type takes it (a list where a tuple is wanted, the text of an enum)."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(name, value, str(error)) from None
 
 
 _PARTS: dict[str, Any] = {

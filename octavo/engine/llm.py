@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import itertools
+import os
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,7 +38,7 @@ class LLM:
         outputs = llm.generate(["The capital of France is"], SamplingParams(temperature=0, max_tokens=8))
     """
 
-    def __init__(self, model: str = "smollm2-135m", **settings: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str] = "smollm2-135m", **settings: Any) -> None:
         """Loads a model.
 
         Args:
@@ -47,7 +49,7 @@ class LLM:
             ConfigError: an unknown setting, or one that cannot work.
             ModelError, OutOfMemoryError: the model cannot be had or does not fit.
         """
-        config = EngineConfig.from_fields({"model": model, **settings})
+        config = EngineConfig.from_fields({"model": os.fspath(model), **settings})
         files = resolve(config.model.model)
         words = load_words(config, files)
         core, info = build_core(config, files, time.monotonic)
@@ -175,6 +177,9 @@ class AsyncLLM:
         starting = asyncio.create_task(client.start(config, files))
         try:
             await asyncio.wait([loading, starting])
+            for failure in [task.exception() for task in (loading, starting)]:  # both asked: a damaged file breaks both
+                if failure is not None:
+                    raise failure
             words, info = loading.result(), starting.result()
         except BaseException:
             await client.close()
@@ -294,11 +299,17 @@ def _raise_refusal(output: RequestOutput) -> None:
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """One prompt or many: a text is one, a sequence whose first item is an id is one, anything else is many."""
+    """One prompt or many: a text is one, a sequence whose first item is an id is one, anything else is many.
+
+    Raises:
+        InvalidRequestError: neither.
+    """
     if isinstance(prompts, str):
         return [prompts]
+    if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
+        raise InvalidRequestError("prompts", prompts, "must be one or many texts or sequences of token ids")
     listed = list(prompts)
-    if listed and isinstance(listed[0], int):
+    if listed and isinstance(listed[0], Integral):
         return [listed]  # type: ignore[list-item]
     return listed  # type: ignore[return-value]
 
@@ -308,6 +319,8 @@ def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, count:
         params = SamplingParams()
     if isinstance(params, SamplingParams):
         return [params] * count
+    if isinstance(params, Mapping) or not all(isinstance(each, SamplingParams) for each in params):
+        raise InvalidRequestError("params", params, "must be SamplingParams, one for all or one per prompt")
     if len(params) != count:
         raise InvalidRequestError("params", len(params), f"give one for all, or one for each of the {count} prompts")
     return list(params)

@@ -10,6 +10,9 @@ from octavo.model.program import Program
 FREE_MEMORY_SHARE = 0.5
 """Share of the free memory that KV blocks may take unless told otherwise: the rest is for page cache and neighbours."""
 
+MAX_SLOTS = 2**30
+"""Most places for tokens, over all blocks: they are numbered in 32 bits."""
+
 
 @dataclass(frozen=True)
 class MemoryPlan:
@@ -28,6 +31,7 @@ def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> Memo
         free_bytes: memory that is free after weights are loaded.
 
     Raises:
+        ConfigError: a longer request than the model was made for, or more blocks than can be numbered.
         OutOfMemoryError: the pool cannot hold one request of the asked length; the message holds the arithmetic.
     """
     one_block = _layout(config, program, num_blocks=2)
@@ -58,12 +62,19 @@ def _layout(config: EngineConfig, program: Program, num_blocks: int) -> KVLayout
 
 
 def _num_blocks(config: EngineConfig, layout: KVLayout, max_model_len: int, free_bytes: int) -> int:
-    if config.cache.num_kv_blocks is not None:
-        return config.cache.num_kv_blocks
-    if config.cache.kv_cache_memory_bytes is not None:
-        return 1 + config.cache.kv_cache_memory_bytes // layout.bytes_per_block
+    cache, most = config.cache, MAX_SLOTS // layout.block_size
+    if cache.num_kv_blocks is not None:
+        if cache.num_kv_blocks > most:
+            raise ConfigError("num_kv_blocks", cache.num_kv_blocks, f"at most {most} blocks can be numbered")
+        return cache.num_kv_blocks
+    if cache.kv_cache_memory_bytes is not None:
+        num_blocks = 1 + cache.kv_cache_memory_bytes // layout.bytes_per_block
+        if num_blocks > most:
+            problem = f"at most {most} blocks of {layout.bytes_per_block} bytes can be numbered"
+            raise ConfigError("kv_cache_memory_bytes", cache.kv_cache_memory_bytes, problem)
+        return num_blocks
     enough = config.scheduler.max_num_seqs * layout.blocks_per_request(max_model_len)
-    return 1 + min(enough, int(free_bytes * FREE_MEMORY_SHARE) // layout.bytes_per_block)
+    return 1 + min(enough, most - 1, int(free_bytes * FREE_MEMORY_SHARE) // layout.bytes_per_block)
 
 
 def _too_small(layout: KVLayout, wanted_len: int, fitting_len: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def parse_name(name: str, aliases: Mapping[str, Alias]) -> ModelName:
     if name.startswith(("pypi:", "hf:")):
         return parse_source(name)
     path = Path(name).expanduser()
-    if path.exists():
+    if os.path.exists(path):  # noqa: PTH110  Path.exists raises for a name that is too long
         return LocalName(path)
     if name.startswith(("/", ".", "~")) or (name.endswith(".gguf") and ":" not in name):
         raise ModelNotFoundError(f"{name}: no such file or folder; check the path")

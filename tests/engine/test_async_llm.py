@@ -1,6 +1,7 @@
 """The client and its core process: real processes, real sockets, a tiny model."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -240,6 +241,21 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
             await AsyncLLM.start(EngineConfig.from_fields({"model": str(broken), **SETTINGS}))
 
     run(body)
+
+
+def test_a_file_that_breaks_words_and_weights_is_told_once(
+    tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "cut.gguf"
+    broken.write_bytes(Path(tiny_model).read_bytes()[:5000])
+
+    async def body() -> None:
+        with pytest.raises(ModelFileError, match=r"cut\.gguf"):
+            await AsyncLLM.start(EngineConfig.from_fields({"model": str(broken), **SETTINGS}))
+
+    run(body)
+    gc.collect()
+    assert not caplog.records  # asyncio logs exceptions that nobody fetched
 
 
 def test_a_full_queue_and_impossible_requests_are_refused_from_the_iterator(tiny_model: str) -> None:

@@ -55,6 +55,17 @@ def test_no_memory_at_all_is_refused() -> None:
         plan_memory(config(), program(FULL), 1000)
 
 
+@pytest.mark.parametrize("flag", [{"num_kv_blocks": 2**26 + 1}, {"kv_cache_memory_bytes": 2**60}])
+def test_more_blocks_than_can_be_numbered_are_refused(flag: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=rf"{next(iter(flag))}=\d+: at most 67108864 blocks"):
+        plan_memory(config(**flag), program(FULL), 1 << 40)
+
+
+def test_without_flags_the_pool_stays_within_what_can_be_numbered() -> None:
+    plan = plan_memory(config(max_num_seqs=2**24), program(FULL), 1 << 60)
+    assert plan.layout.num_blocks == 2**26
+
+
 def test_more_positions_than_the_model_has_are_refused() -> None:
     with pytest.raises(ConfigError, match="1024 positions"):
         plan_memory(config(max_model_len=1025), program(FULL), 1 << 40)
