@@ -1,8 +1,9 @@
 """From a user's prompt and parameters to the requests that the engine core takes."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from octavo.decoding.seeds import derive_seed
 from octavo.engine.output import EngineInfo
@@ -50,6 +51,7 @@ class InputProcessor:
         prompt_token_ids = self.encode(prompt)
         params = self._complete(params, len(prompt_token_ids))
         eos_token_ids = () if params.ignore_eos else self._info.eos_token_ids
+        _check_allowed(params, eos_token_ids)
         choices = tuple(
             GenerateRequest(
                 request_id=request_id if params.n == 1 else f"{request_id}-{index}",
@@ -65,7 +67,11 @@ class InputProcessor:
         return PreparedRequest(request_id, prompt_token_ids, params, choices)
 
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
-        """Token ids of a prompt; ids given by the caller are checked, text is tokenised (no special tokens in it)."""
+        """Token ids of a prompt; ids given by the caller are checked, text is tokenised (no special tokens in it).
+
+        Raises:
+            InvalidRequestError: an unknown id, text without a tokenizer, or neither text nor ids.
+        """
         if not isinstance(prompt, str):
             return self._check_ids(prompt)
         if self._tokenizer is None:
@@ -73,11 +79,13 @@ class InputProcessor:
         return tuple(self._tokenizer.encode(prompt, add_special=True, parse_special=False))
 
     def _check_ids(self, ids: Sequence[int]) -> tuple[int, ...]:
+        if isinstance(ids, bytes) or not isinstance(ids, Iterable):
+            raise InvalidRequestError("prompt", ids, "must be a text or a sequence of token ids")
         for token_id in ids:
-            known = isinstance(token_id, int) and not isinstance(token_id, bool)
+            known = isinstance(token_id, Integral) and not isinstance(token_id, bool)
             if not known or not 0 <= token_id < self._info.vocab_size:
                 raise InvalidRequestError("prompt", token_id, f"token ids run from 0 to {self._info.vocab_size - 1}")
-        return tuple(ids)
+        return tuple(int(token_id) for token_id in ids)
 
     def _complete(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
         room = self._info.max_model_len - num_prompt_tokens
@@ -108,16 +116,32 @@ class InputProcessor:
         return completed
 
     def _tokenise_bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-        """Each word as it is spelled at the start of a text and after a space."""
+        """Each word as it is spelled at the start of a text and after a space; blanks alone as they are."""
         if words and self._tokenizer is None:
             raise InvalidRequestError("bad_words", words, "no tokenizer is loaded; use bad_words_token_ids")
         spellings = dict.fromkeys(
-            tuple(self._tokenizer.encode(prefix + word.lstrip(), add_special=False))
+            tuple(self._tokenizer.encode(spelling, add_special=False))
             for word in words
-            for prefix in ("", " ")
+            for spelling in ((word,) if word.isspace() else (word.lstrip(), " " + word.lstrip()))
             if self._tokenizer is not None
         )
         return tuple(spellings)
+
+
+def _check_allowed(params: SamplingParams, eos_token_ids: Sequence[int]) -> None:
+    """Refuses masks that leave nothing to draw at the first position.
+
+    Raises:
+        InvalidRequestError: naming allowed_token_ids.
+    """
+    if params.allowed_token_ids is None:
+        return
+    masked = {word[0] for word in params.bad_words_token_ids if len(word) == 1}
+    if params.min_tokens > 0:
+        masked.update(eos_token_ids, params.stop_token_ids)
+    if masked.issuperset(params.allowed_token_ids):
+        problem = "bad_words, or min_tokens with the ids that end an answer, rule all of them out"
+        raise InvalidRequestError("allowed_token_ids", params.allowed_token_ids, problem)
 
 
 def _choice_params(params: SamplingParams, index: int) -> SamplingParams:

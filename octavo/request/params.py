@@ -1,6 +1,5 @@
 """Sampling parameters: one immutable, validated object per request."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,7 +84,8 @@ def _require(ok: bool, field: str, value: object, problem: str) -> None:
 
 def _require_range(p: SamplingParams, field: str, low: float, high: float, *, open_low: bool = False) -> None:
     value = getattr(p, field)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # A NaN compares false, an infinity lies outside; math.isfinite fails on integers beyond all floats.
     inside = is_number and (low < value if open_low else low <= value) and value <= high
     bracket = "(" if open_low else "["
     _require(inside, field, value, f"must be a number in {bracket}{low:g}, {high:g}]")
@@ -97,6 +97,18 @@ def _require_int(p: SamplingParams, field: str, low: int, high: int, *, none_ok:
         return
     is_int = isinstance(value, int) and not isinstance(value, bool)
     _require(is_int and low <= value <= high, field, value, f"must be an integer in [{low}, {high}]")
+
+
+def _require_items(p: SamplingParams, field: str, kind: type) -> None:
+    """Of a text, the letters would be taken for the items, so one text alone is refused."""
+    value = getattr(p, field)
+    if field == "allowed_token_ids" and value is None:
+        return
+    good = isinstance(value, list | tuple) and all(
+        isinstance(item, kind) and not isinstance(item, bool) for item in value
+    )
+    what = "strings" if kind is str else "token ids"
+    _require(good, field, value, f"must be a tuple of {what}, such as {('end',) if kind is str else (7,)}")
 
 
 def _validate(p: SamplingParams) -> None:
@@ -115,6 +127,8 @@ def _validate(p: SamplingParams) -> None:
     _require_range(p, "frequency_penalty", -2, 2)
     if p.max_tokens is not None:
         _require(p.min_tokens <= p.max_tokens, "min_tokens", p.min_tokens, f"must be <= max_tokens={p.max_tokens}")
+    for field, kind in (("stop", str), ("bad_words", str), ("stop_token_ids", int), ("allowed_token_ids", int)):
+        _require_items(p, field, kind)
     _validate_logit_bias(p.logit_bias)
     _require(
         p.allowed_token_ids is None or len(p.allowed_token_ids) > 0,
@@ -129,9 +143,11 @@ def _validate(p: SamplingParams) -> None:
 
 
 def _validate_logit_bias(bias: Mapping[int, float] | None) -> None:
+    _require(bias is None or isinstance(bias, Mapping), "logit_bias", bias, "must map token ids to numbers")
     for token_id, value in (bias or {}).items():
+        _require(type(token_id) is int, "logit_bias", {token_id: value}, "each key must be a token id, an integer")
         _require(
-            math.isfinite(value) and -100 <= value <= 100,
+            type(value) in (int, float) and -100 <= value <= 100,
             "logit_bias",
             {token_id: value},
             "each value must be a number in [-100, 100]",

@@ -64,7 +64,7 @@ class ServerContext:
         if asked is None:
             return served[0]
         if asked not in served:
-            message = f"the model {asked!r} is not served here; served: {', '.join(served)}"
+            message = f"the model {asked[:100]!r} is not served here; served: {', '.join(served)}"
             raise ApiError(404, message, param="model", code="model_not_found")
         return asked
 

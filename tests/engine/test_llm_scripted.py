@@ -1,9 +1,11 @@
 """The Python API over real scheduling and text handling, with scripted tokens."""
 
+import numpy as np
 import pytest
 
 from octavo import SamplingParams
-from octavo.errors import InvalidRequestError
+from octavo.config import EngineConfig
+from octavo.errors import ConfigError, InvalidRequestError
 from octavo.request.outputs import FinishReason
 from tests.engine.scripted import EOS, says, scripted_llm
 
@@ -148,6 +150,11 @@ def test_prompt_logprobs_have_one_entry_per_prompt_token() -> None:
         ("x", {"logit_bias": {257: 1.0}}, "logit_bias"),
         ("x", {"stop_token_ids": (-1,)}, "stop_token_ids"),
         ("x", {"logprobs": 21}, "logprobs"),
+        (b"bytes", {}, "prompt"),
+        (None, {}, "prompt"),
+        ([None], {}, "prompt"),
+        ("x", {"allowed_token_ids": (5,), "stop_token_ids": (5,), "min_tokens": 1}, "allowed_token_ids"),
+        ("x", {"allowed_token_ids": (ord("a"), EOS), "bad_words": ("a",), "min_tokens": 1}, "allowed_token_ids"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(prompt: object, params: dict[str, object], field: str) -> None:
@@ -184,3 +191,32 @@ def test_a_stream_left_while_another_rests_takes_nothing_along() -> None:
     left.close()  # type: ignore[attr-defined]
     assert text + "".join(delta.choice.text for delta in resting) == "one two three"
     assert (llm.load().num_running, llm.load().num_free_blocks) == (0, llm.load().num_blocks)
+
+
+def test_blanks_can_be_bad_words() -> None:
+    (output,) = scripted_llm(says("ok")).generate("x", greedy(bad_words=(" ", "\n")))
+    assert output.outputs[0].text == "ok"
+
+
+def test_token_ids_may_be_numpy_integers() -> None:
+    ids = np.frombuffer(b"capital?", np.uint8)
+    one, many = scripted_llm(says("a")).generate(ids, greedy()), scripted_llm(says("a")).generate([ids], greedy())  # type: ignore[arg-type]
+    assert one[0].prompt_token_ids == many[0].prompt_token_ids == tuple(b"capital?")
+
+
+@pytest.mark.parametrize("prompts", [None, 7, b"text"])
+def test_prompts_of_another_kind_are_refused(prompts: object) -> None:
+    with pytest.raises(InvalidRequestError, match="prompts="):
+        scripted_llm(says("a")).generate(prompts)  # type: ignore[arg-type]
+
+
+def test_parameters_of_another_kind_are_refused() -> None:
+    for wrong in ({"temperature": 0}, [{"temperature": 0}]):
+        with pytest.raises(InvalidRequestError, match="must be SamplingParams"):
+            scripted_llm(says("a")).generate("x", wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "value"), [("threads", "2"), ("max_model_len", 1.5), ("isa", "x"), ("model", 5)])
+def test_settings_of_another_type_are_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"{name}="):
+        EngineConfig.from_fields({name: value})

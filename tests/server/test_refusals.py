@@ -51,7 +51,7 @@ ILLEGAL = {
     "stop": [5, {"a": 1}, ["a", 5], [""], "", ["x"] * 65],
     "stop_token_ids": [[-1], [10**6], ["a"], 5],
     "logit_bias": [{"99999": 5}, {"-1": 1}, {"x": 1}, {"5": 101}, {"5": "a"}, [5]],
-    "allowed_token_ids": [[10**6], [2**70]],
+    "allowed_token_ids": [[], [10**6], [2**70]],
     "bad_words": [[""], "word"],
     "prompt_logprobs": [-1, 21],
     "truncate_prompt_tokens": [0, -2],

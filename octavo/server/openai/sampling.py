@@ -26,7 +26,7 @@ SAME_NAME = (
 )
 """Fields that pass as they are."""
 AS_TUPLE = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
-"""List fields; an empty list means none."""
+"""List fields."""
 
 
 def sampling_params(
@@ -51,7 +51,7 @@ def sampling_params(
     chosen: dict[str, Any] = {name: int(v) if name == "top_k" else v for name, v in model_defaults.items()}
     given = {name: getattr(body, name) for name in SAME_NAME}
     chosen |= {name: value for name, value in given.items() if value is not None}
-    chosen |= {name: tuple(getattr(body, name)) for name in AS_TUPLE if getattr(body, name)}
+    chosen |= {name: tuple(getattr(body, name)) for name in AS_TUPLE if getattr(body, name) is not None}
     chosen |= {
         "max_tokens": max_tokens,
         "logprobs": logprobs,
