@@ -4,7 +4,9 @@
 
 namespace octavo {
 
-const AttentionKernels* attention_kernels_avx2() { return &AttentionKernel<Avx2Vec>::kernels(); }
+const AttentionKernels* attention_kernels_avx2() {
+  return &AttentionKernel<Avx2Vec>::kernels();
+}
 
 }  // namespace octavo
 #else
@@ -12,7 +14,9 @@ const AttentionKernels* attention_kernels_avx2() { return &AttentionKernel<Avx2V
 
 namespace octavo {
 
-const AttentionKernels* attention_kernels_avx2() { return nullptr; }
+const AttentionKernels* attention_kernels_avx2() {
+  return nullptr;
+}
 
 }  // namespace octavo
 #endif

@@ -3,7 +3,9 @@
 
 namespace octavo {
 
-const AttentionKernels& attention_kernels_portable() { return AttentionKernel<PortableVec>::kernels(); }
+const AttentionKernels& attention_kernels_portable() {
+  return AttentionKernel<PortableVec>::kernels();
+}
 
 const AttentionKernels& attention_kernels(Isa isa) {
   return kernels_for(isa, attention_kernels_portable(), attention_kernels_avx2());

@@ -3,8 +3,9 @@
 #include <cstring>
 #include <limits>
 
+#include "attention/cache_writer.h"
+#include "attention/pages.h"
 #include "attention/tile.h"
-#include "base/half.h"
 #include "base/vec_math.h"
 
 namespace octavo {
@@ -12,21 +13,12 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-inline int at_most(int a, int b) { return a < b ? a : b; }
-inline int at_least(int a, int b) { return a > b ? a : b; }
-inline int clamp(int x, int low, int high) { return at_most(at_least(x, low), high); }
-
-// A run of rows, or of tokens: [begin, end).
-struct Range {
-  int begin, end;
-  bool empty() const { return begin >= end; }
-};
-
 template <class V>
 struct AttentionKernel {
   static constexpr int kLanes = V::kLanes;
 
-  // Tokens of the task whose view meets positions [begin, end): those at or behind `begin`, with a window reaching `end`.
+  // Tokens of the task whose view meets positions [begin, end): those at or behind `begin`, with a window reaching
+  // `end`.
   static Range tokens_seeing(const AttentionTask& task, int begin, int end) {
     return {clamp(begin - task.position, 0, task.tokens),
             clamp(end - 1 + task.layer->window - task.position, 0, task.tokens)};
@@ -34,66 +26,6 @@ struct AttentionKernel {
   // Offsets within the tile at `start` that the token at `position` sees, of the `length` tokens that exist.
   static Range seen_by(const AttentionTask& task, int position, int start, int length) {
     return {clamp(position - task.layer->window + 1 - start, 0, length), clamp(position + 1 - start, 0, length)};
-  }
-
-  // ---- pages of a tile
-
-  template <class T>
-  static TilePages<T> tile_pages(const AttentionTask& task, int start, int pages) {
-    const CacheLayer& layer = *task.layer;
-    TilePages<T> out;
-    for (int p = 0; p < pages; p++) {
-      const int token = start + p * kPageTokens;
-      const size_t page = token % layer.block_size / kPageTokens;
-      const size_t offset = (page * layer.kv_heads + task.kv_head) * layer.head_dim * kPageTokens * sizeof(T) +
-                            task.blocks[token / layer.block_size] * layer.block_bytes;
-      out.keys[p] = reinterpret_cast<const T*>(layer.k + offset);
-      out.values[p] = reinterpret_cast<const T*>(layer.v + offset);
-    }
-    return out;
-  }
-
-  static TilePages<float> scratch_pages(const AttentionScratch& scratch, int head_dim) {
-    TilePages<float> out;
-    for (int p = 0; p < kTilePages; p++) {
-      out.keys[p] = scratch.keys + static_cast<size_t>(p) * head_dim * kPageTokens;
-      out.values[p] = scratch.values + static_cast<size_t>(p) * head_dim * kPageTokens;
-    }
-    return out;
-  }
-
-  // Converts a tile once, for many rows to use.
-  template <class T>
-  static TilePages<float> widened(const TilePages<T>& tile, int pages, int head_dim, AttentionScratch& scratch) {
-    const TilePages<float> out = scratch_pages(scratch, head_dim);
-    for (int p = 0; p < pages; p++) {
-      for (int i = 0; i < head_dim * kPageTokens; i += kLanes) {
-        V::load(tile.keys[p] + i).store(const_cast<float*>(out.keys[p]) + i);
-        V::load(tile.values[p] + i).store(const_cast<float*>(out.values[p]) + i);
-      }
-    }
-    return out;
-  }
-
-  // Blocks shorter than a page: gathers the tile token by token.
-  template <class T>
-  static TilePages<float> gathered(const AttentionTask& task, int start, int length, AttentionScratch& scratch) {
-    const CacheLayer& layer = *task.layer;
-    const int dims = layer.head_dim, size = layer.block_size;
-    for (int j = 0; j < kTileTokens; j++) {
-      float* key = scratch.keys + static_cast<size_t>(j / kPageTokens) * dims * kPageTokens + j % kPageTokens;
-      if (j >= length) {
-        for (int d = 0; d < dims; d++) key[d * kPageTokens] = 0.0f;
-        continue;
-      }
-      const size_t block = task.blocks[(start + j) / size] * layer.block_bytes;
-      const int offset = (start + j) % size;
-      const T* k = reinterpret_cast<const T*>(layer.k + block) + static_cast<size_t>(task.kv_head) * dims * size + offset;
-      const T* v = reinterpret_cast<const T*>(layer.v + block) + (static_cast<size_t>(task.kv_head) * size + offset) * dims;
-      for (int d = 0; d < dims; d++) key[d * kPageTokens] = widen(k[d * size]);
-      for (int d = 0; d < dims; d += kLanes) V::load(v + d).store(scratch.values + static_cast<size_t>(j) * dims + d);
-    }
-    return scratch_pages(scratch, dims);
   }
 
   // ---- softmax of a tile
@@ -157,12 +89,12 @@ struct AttentionKernel {
   // ---- one tile
 
   template <class T, class Fetch>
-  static void mix(const AttentionTask& task, const TilePages<T>& tile, Range tokens, Range seen, AttentionScratch& scratch,
-                  Fetch& fetch) {
+  static void mix(const AttentionTask& task, const TilePages<T>& tile, Range tokens, Range seen,
+                  AttentionScratch& scratch, Fetch& fetch) {
     const int head_dim = task.layer->head_dim, row = tokens.begin * task.heads;
     if (tokens.empty()) return;
-    Tile<V, T>::mix(scratch.scores + row * kTileTokens, (tokens.end - tokens.begin) * task.heads, tile.values, seen.begin,
-                    seen.end, head_dim, scratch.mixed + row * head_dim, fetch);
+    Tile<V, T>::mix(scratch.scores + row * kTileTokens, (tokens.end - tokens.begin) * task.heads, tile.values,
+                    seen.begin, seen.end, head_dim, scratch.mixed + row * head_dim, fetch);
   }
 
   // tokens that see the tile:  | diagonal: not its end | all of it | window: not its start |
@@ -191,38 +123,6 @@ struct AttentionKernel {
     mix_seen(task, tile, tokens, start, length, scratch, fetch);
   }
 
-  // ---- what comes next
-
-  // Positions whose tiles a task goes through: from the start of a tile to the end of its context or partition.
-  static Range positions_of(const AttentionTask& task) {
-    Range all{at_least(0, task.position - task.layer->window + 1), task.position + task.tokens};
-    if (task.partition != AttentionTask::kWhole) {
-      const int begin = task.partition * kPartitionTokens;
-      all = {at_least(all.begin, begin), at_most(all.end, begin + kPartitionTokens)};
-    }
-    return {all.begin / kTileTokens * kTileTokens, all.end};
-  }
-
-  template <class T>
-  static Ahead<V> tile_ahead(const AttentionTask& task, int start, int end) {
-    const int pages = (at_most(end - start, kTileTokens) + kPageTokens - 1) / kPageTokens;
-    const TilePages<T> next = tile_pages<T>(task, start, pages);
-    Ahead<V> out(task.layer->head_dim * kPageTokens * static_cast<int>(sizeof(T)));
-    for (int p = 0; p < pages; p++) out.add(next.keys[p]);
-    for (int p = 0; p < pages; p++) out.add(next.values[p]);
-    return out;
-  }
-
-  // What to fetch while the tile at `start` is computed: this task's next tile, or the next task's first.
-  template <class T>
-  static Ahead<V> ahead(const AttentionTask& task, const AttentionTask* next, int start) {
-    const Range here = positions_of(task);
-    if (start + kTileTokens < here.end) return tile_ahead<T>(task, start + kTileTokens, here.end);
-    if (next == nullptr) return Ahead<V>(0);
-    const Range there = positions_of(*next);
-    return tile_ahead<T>(*next, there.begin, there.end);
-  }
-
   static constexpr int kWidenRows = 12;  // from here on converting a tile once is cheaper
 
   template <class T>
@@ -230,15 +130,17 @@ struct AttentionKernel {
                        AttentionScratch& scratch) {
     Nothing nothing;
     if (task.layer->block_size < kPageTokens) {
-      return tile(task, gathered<T>(task, start, length, scratch), tokens, start, length, scratch, nothing);
+      return tile(task, Pages<V>::template gathered<T>(task, start, length, scratch), tokens, start, length, scratch,
+                  nothing);
     }
     const int pages = (length + kPageTokens - 1) / kPageTokens;
-    const TilePages<T> stored = tile_pages<T>(task, start, pages);
+    const TilePages<T> stored = Pages<V>::template tile_pages<T>(task, start, pages);
     if (sizeof(T) < sizeof(float) && task.rows() > kWidenRows) {
-      return tile(task, widened(stored, pages, task.layer->head_dim, scratch), tokens, start, length, scratch, nothing);
+      return tile(task, Pages<V>::widened(stored, pages, task.layer->head_dim, scratch), tokens, start, length, scratch,
+                  nothing);
     }
     if (task.rows() > kWidenRows) return tile(task, stored, tokens, start, length, scratch, nothing);
-    Ahead<V> fetch = ahead<T>(task, next, start);
+    Ahead<V> fetch = Pages<V>::template ahead<T>(task, next, start);
     tile(task, stored, tokens, start, length, scratch, fetch);
   }
 
@@ -266,7 +168,8 @@ struct AttentionKernel {
 
   // Leaves mixed, largest and sum of every row that sees something of the partition; returns those tokens.
   template <class T>
-  static Range partition_of(const AttentionTask& task, const AttentionTask* next, int partition, AttentionScratch& scratch) {
+  static Range partition_of(const AttentionTask& task, const AttentionTask* next, int partition,
+                            AttentionScratch& scratch) {
     const int begin = partition * kPartitionTokens;
     const int end = at_most(begin + kPartitionTokens, task.position + task.tokens);
     const Range all = tokens_seeing(task, begin, end);
@@ -285,9 +188,12 @@ struct AttentionKernel {
   static Range any_partition(const AttentionTask& task, const AttentionTask* next, int partition,
                              AttentionScratch& scratch) {
     switch (task.layer->type) {
-      case FloatType::Fp32: return partition_of<float>(task, next, partition, scratch);
-      case FloatType::Fp16: return partition_of<Half>(task, next, partition, scratch);
-      default: return partition_of<BFloat16>(task, next, partition, scratch);
+      case FloatType::Fp32:
+        return partition_of<float>(task, next, partition, scratch);
+      case FloatType::Fp16:
+        return partition_of<Half>(task, next, partition, scratch);
+      default:
+        return partition_of<BFloat16>(task, next, partition, scratch);
     }
   }
 
@@ -300,7 +206,8 @@ struct AttentionKernel {
   }
 
   // Adds one partition's row to what the earlier ones gave.
-  static void merge_row(AttentionScratch& scratch, int row, int head_dim, const float* mixed, float largest, float sum) {
+  static void merge_row(AttentionScratch& scratch, int row, int head_dim, const float* mixed, float largest,
+                        float sum) {
     const float before = scratch.total_largest[row], now = largest > before ? largest : before;
     const V old_factor = exp(V::broadcast(before - now)), new_factor = exp(V::broadcast(largest - now));
     float* total = scratch.total + row * head_dim;
@@ -339,7 +246,8 @@ struct AttentionKernel {
     write_rows(task, scratch);
   }
 
-  static void partition(const AttentionTask& task, const AttentionTask* next, float* partial, AttentionScratch& scratch) {
+  static void partition(const AttentionTask& task, const AttentionTask* next, float* partial,
+                        AttentionScratch& scratch) {
     const int head_dim = task.layer->head_dim;
     load_queries(task, scratch);
     const Range tokens = any_partition(task, next, task.partition, scratch);
@@ -365,33 +273,8 @@ struct AttentionKernel {
     write_rows(task, scratch);
   }
 
-  template <class T>
-  static void write_token(const CacheLayer& layer, int slot, const float* k, const float* v) {
-    const int tokens = layer.page_tokens(), dims = layer.head_dim, offset = slot % tokens;
-    const size_t page = static_cast<size_t>(slot % layer.block_size / tokens) * layer.kv_heads * dims * tokens;
-    const size_t block = slot / layer.block_size * layer.block_bytes;
-    T* keys = reinterpret_cast<T*>(layer.k + block) + page;
-    T* values = reinterpret_cast<T*>(layer.v + block) + page;
-    for (int h = 0; h < layer.kv_heads; h++, k += dims, v += dims) {
-      for (int d = 0; d < dims; d += kLanes) {
-        T narrowed[kLanes];
-        V::load(k + d).store(narrowed);
-        for (int i = 0; i < kLanes; i++) keys[(static_cast<size_t>(h) * dims + d + i) * tokens + offset] = narrowed[i];
-        V::load(v + d).store(values + (static_cast<size_t>(h) * tokens + offset) * dims + d);
-      }
-    }
-  }
-
-  static void write(const CacheLayer& layer, int slot, const float* k, const float* v) {
-    switch (layer.type) {
-      case FloatType::Fp32: return write_token<float>(layer, slot, k, v);
-      case FloatType::Fp16: return write_token<Half>(layer, slot, k, v);
-      case FloatType::Bf16: return write_token<BFloat16>(layer, slot, k, v);
-    }
-  }
-
   static const AttentionKernels& kernels() {
-    static constexpr AttentionKernels table{write, rows, partition, merge};
+    static constexpr AttentionKernels table{CacheWriter<V>::write, rows, partition, merge};
     return table;
   }
 };

@@ -16,8 +16,8 @@ struct TilePages {
   const T* values[kTilePages];
 };
 
-// Memory that will be read next, fetched line by line with the steps of the inner loops: runs of 2 KiB are too short for
-// the hardware's own prefetcher, and a burst would stall.
+// Memory that will be read next, fetched line by line with the steps of the inner loops: runs of 2 KiB are too short
+// for the hardware's own prefetcher, and a burst would stall.
 template <class V>
 class Ahead {
  public:

@@ -47,8 +47,9 @@ void bind_base(nb::module_& m) {
       .def("trace_run", &trace_run, nb::arg("chunks_by_stage"), nb::call_guard<nb::gil_scoped_release>(),
            "Runs empty stages of the given numbers of chunks; returns [stage][chunk] -> thread that ran it.");
   m.def("available_isas", &available_isa_names, "Kernel paths that this CPU can run, the slowest first.");
-  m.def("resolve_isa", [](const std::string& name) { return isa_name(resolve_isa(name)); }, nb::arg("name"),
-        "The kernel path behind 'auto', 'avx512', 'avx2' or 'portable'. ValueError where this CPU lacks it.");
+  m.def(
+      "resolve_isa", [](const std::string& name) { return isa_name(resolve_isa(name)); }, nb::arg("name"),
+      "The kernel path behind 'auto', 'avx512', 'avx2' or 'portable'. ValueError where this CPU lacks it.");
   nb::exception<OutOfMemory>(m, "OutOfMemoryError", PyExc_MemoryError);
 }
 

@@ -7,11 +7,13 @@ namespace octavo {
 namespace {  // internal linkage: files compiled for different instruction sets must not share instances
 
 #if defined(__FMA__) || defined(__aarch64__)
-inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float fused(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
 #else
 // The product is exact in double. The sum is rounded to odd (Boldo and Melquiond 2008), which makes the final rounding
-// to float come out as if it were the only one. Without branches, so that loops over it become vectors: as fast as the C
-// library's call where that has an instruction to use, and far faster than its software path.
+// to float come out as if it were the only one. Without branches, so that loops over it become vectors: as fast as the
+// C library's call where that has an instruction to use, and far faster than its software path.
 inline float fused(float a, float b, float c) {
   const double product = static_cast<double>(a) * b, addend = c, sum = product + addend;
   const double part = sum - product;

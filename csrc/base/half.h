@@ -36,8 +36,12 @@ inline float widen(Half half) {
   return from_bits(sign | 0x7f800000u | quiet | (magnitude & 0x3ffu) << 13);
 }
 
-inline float widen(BFloat16 value) { return from_bits(static_cast<uint32_t>(value.bits) << 16); }
-inline float widen(float value) { return value; }
+inline float widen(BFloat16 value) {
+  return from_bits(static_cast<uint32_t>(value.bits) << 16);
+}
+inline float widen(float value) {
+  return value;
+}
 
 // Round to nearest, ties to even; too large becomes infinity, NaN stays a (quiet) NaN.
 inline void narrow(float value, Half* out) {
@@ -63,7 +67,9 @@ inline void narrow(float value, BFloat16* out) {
   out->bits = static_cast<uint16_t>(nan ? (x >> 16 | 0x40u) : (x + 0x7fffu + (x >> 16 & 1u)) >> 16);
 }
 
-inline void narrow(float value, float* out) { *out = value; }
+inline void narrow(float value, float* out) {
+  *out = value;
+}
 
 }  // namespace
 }  // namespace octavo

@@ -24,7 +24,8 @@ Region::Region(size_t bytes, const std::string& purpose) : bytes_(bytes) {
   if (bytes == 0) return;
   // mmap aligns to 4 KiB only: take one huge page more and cut off what lies before the first boundary.
   const size_t whole = bytes + kHugePage;
-  void* start = whole < bytes ? MAP_FAILED : mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* start =
+      whole < bytes ? MAP_FAILED : mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) {
     throw OutOfMemory(purpose + " need " + gibibytes(bytes) + ", which the system refused (" +
                       std::strerror(whole < bytes ? ENOMEM : errno) + ")");

@@ -29,7 +29,9 @@ constexpr auto kWorkerSpin = std::chrono::microseconds(250);
 constexpr auto kCallerSpin = std::chrono::microseconds(60);
 constexpr int kMaxThreads = 256;
 
-int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
+int64_t now_ns() {
+  return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
+}
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -52,8 +54,12 @@ thread_local bool inside_chunk = false;
 // The shared word: epoch (40 bits) of the open stage, chunks of it that nobody has claimed yet (24 bits).
 constexpr int kLeftBits = 24;
 constexpr uint64_t kLeftMask = (uint64_t{1} << kLeftBits) - 1;
-uint64_t left_of(uint64_t cursor) { return cursor & kLeftMask; }
-uint64_t next_epoch(uint64_t cursor, uint64_t left) { return ((cursor >> kLeftBits) + 1) << kLeftBits | left; }
+uint64_t left_of(uint64_t cursor) {
+  return cursor & kLeftMask;
+}
+uint64_t next_epoch(uint64_t cursor, uint64_t left) {
+  return ((cursor >> kLeftBits) + 1) << kLeftBits | left;
+}
 
 }  // namespace
 
@@ -135,7 +141,8 @@ class ThreadPool::Crew {
     // Last, because the caller may start the next run as soon as it sees this.
     if (over) running_.store(false, std::memory_order_seq_cst);
     // A stage of one chunk is this thread's; nobody is woken for it.
-    if (over ? caller_parked_.load(std::memory_order_seq_cst) : left > 1 && parked_.load(std::memory_order_seq_cst) > 0) {
+    if (over ? caller_parked_.load(std::memory_order_seq_cst)
+             : left > 1 && parked_.load(std::memory_order_seq_cst) > 0) {
       wake();
     }
   }
@@ -163,7 +170,9 @@ class ThreadPool::Crew {
   }
 
   void wake() {
-    { std::lock_guard<std::mutex> lock(park_mutex_); }
+    {
+      std::lock_guard<std::mutex> lock(park_mutex_);
+    }
     park_.notify_all();
   }
 

@@ -45,9 +45,7 @@ struct Avx2Vec {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     return {_mm256_or_ps(_mm256_andnot_ps(sign, a.v), _mm256_and_ps(sign, b.v))};
   }
-  static Avx2Vec round(Avx2Vec a) {
-    return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-  }
+  static Avx2Vec round(Avx2Vec a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
   static Avx2Vec scale_by_power(Avx2Vec a, Avx2Vec n) {
     const __m256i exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23);
     return {_mm256_mul_ps(a.v, _mm256_castsi256_ps(exponent))};

@@ -72,9 +72,8 @@ struct PortableVec {
   }
   // The magnitude of a with the sign of b.
   static PortableVec copysign(PortableVec a, PortableVec b) {
-    return from([&](int i) {
-      return from_bits((to_bits(a.lane[i]) & 0x7fffffffu) | (to_bits(b.lane[i]) & 0x80000000u));
-    });
+    return from(
+        [&](int i) { return from_bits((to_bits(a.lane[i]) & 0x7fffffffu) | (to_bits(b.lane[i]) & 0x80000000u)); });
   }
   // To the nearest integer, ties to even, for |a| < 2^22.
   static PortableVec round(PortableVec a) {

@@ -1,6 +1,7 @@
 // Speed of paged attention on one core: thread CPU time, 20th percentile of many calls. Sequences rotate over 160 MB of
 // KV, so decoding streams it from memory; blocks lie in a shuffled order.
-//   bench_attention [avx2|portable] [fp16|bf16|fp32] [HEADS KV_HEADS HEAD_DIM]...   without shapes: the table of docs/executor.md
+//   bench_attention [avx2|portable] [fp16|bf16|fp32] [HEADS KV_HEADS HEAD_DIM]...   without shapes: the table of
+//   docs/executor.md
 #include <time.h>
 
 #include <algorithm>
@@ -58,7 +59,8 @@ class Rig {
     sequences_ = std::max<int>(1, static_cast<int>(kStreamBytes / (2 * block_bytes * blocks_each)));
     const int blocks = sequences_ * blocks_each;
     k_ = Region(2 * block_bytes * blocks, "keys and values");
-    layer_ = {k_.data(), k_.data() + block_bytes, 2 * block_bytes, type, shape.kv_heads, shape.head_dim, kBlock, CacheLayer::kNoWindow};
+    layer_ = {k_.data(),      k_.data() + block_bytes, 2 * block_bytes, type,
+              shape.kv_heads, shape.head_dim,          kBlock,          CacheLayer::kNoWindow};
     table_.resize(blocks);
     for (int i = 0; i < blocks; i++) table_[i] = i;
     for (int i = blocks - 1; i > 0; i--) std::swap(table_[i], table_[std::rand() % (i + 1)]);
@@ -82,7 +84,8 @@ class Rig {
       }
     }
     AttentionScratch scratch(memory_.data(), shape_.head_dim);
-    for (size_t i = 0; i < tasks.size(); i++) kernels_.rows(tasks[i], i + 1 < tasks.size() ? &tasks[i + 1] : nullptr, scratch);
+    for (size_t i = 0; i < tasks.size(); i++)
+      kernels_.rows(tasks[i], i + 1 < tasks.size() ? &tasks[i + 1] : nullptr, scratch);
   }
 
  private:
@@ -125,7 +128,8 @@ void report(const AttentionKernels& kernels, Heads shape, FloatType type) {
       rig.run(next, calls, 1);
       next += calls;
     });
-    std::printf("| %.1f (%.1f) ", seconds / calls * 1e6, static_cast<double>(rig.bytes_per_sequence()) * calls / seconds * 1e-9);
+    std::printf("| %.1f (%.1f) ", seconds / calls * 1e6,
+                static_cast<double>(rig.bytes_per_sequence()) * calls / seconds * 1e-9);
     std::fflush(stdout);
   }
   for (int end : kPromptEnds) {

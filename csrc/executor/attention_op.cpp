@@ -40,7 +40,8 @@ void AttentionPlan::make(const Step& step) {
   cut();
 }
 
-void AttentionPlan::add_tokens(const Step& step, int seq, int token, int tokens, int kv_head, int first_head, int heads) {
+void AttentionPlan::add_tokens(const Step& step, int seq, int token, int tokens, int kv_head, int first_head,
+                               int heads) {
   const int context = step.positions[token] + tokens, lowest = std::max(0, step.positions[token] - kind_.window + 1);
   const int first = lowest / kPartitionTokens, end = (context - 1) / kPartitionTokens + 1;
   if (tokens > kSplitTokens || end - first == 1) {
@@ -84,7 +85,14 @@ bool AttentionPlan::finish(int joint) {
 AttentionOp::AttentionOp(const AttentionKernels& kernels, const Buffer* q, const Buffer* out, const CacheLayer* layer,
                          int group, float scale, float softcap, AttentionPlan* plan,
                          const std::vector<AttentionScratch>* scratch)
-    : kernels_(kernels), q_(q), out_(out), layer_(layer), group_(group), scale_(scale), softcap_(softcap), plan_(plan),
+    : kernels_(kernels),
+      q_(q),
+      out_(out),
+      layer_(layer),
+      group_(group),
+      scale_(scale),
+      softcap_(softcap),
+      plan_(plan),
       scratch_(scratch) {}
 
 AttentionTask AttentionOp::bind(const Step& step, const AttentionPlan::Task& task) const {

@@ -26,11 +26,14 @@ template <size_t N>
 using Ints = nb::ndarray<const int32_t, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 using View = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
-int size_of(size_t size) { return static_cast<int>(size); }
+int size_of(size_t size) {
+  return static_cast<int>(size);
+}
 
 void require_size(const char* array, size_t size, size_t expected) {
   if (size == expected) return;
-  throw std::invalid_argument(std::string(array) + " has " + std::to_string(size) + " entries, expected " + std::to_string(expected));
+  throw std::invalid_argument(std::string(array) + " has " + std::to_string(size) + " entries, expected " +
+                              std::to_string(expected));
 }
 
 FloatType float_type(const std::string& name) {
@@ -156,7 +159,8 @@ class PyExecutor {
     require_size("row_order", order.size(), n);
     for (int i = 0; i < n; i++) {
       if (order.data()[i] < 0 || order.data()[i] >= n) {
-        throw std::invalid_argument("row_order[" + std::to_string(i) + "] = " + std::to_string(order.data()[i]) + ": no such row");
+        throw std::invalid_argument("row_order[" + std::to_string(i) + "] = " + std::to_string(order.data()[i]) +
+                                    ": no such row");
       }
     }
   }
@@ -184,36 +188,70 @@ void bind_executor(nb::module_& m) {
            nb::keep_alive<1, 2>(), "pool"_a, nb::kw_only(), "isa"_a, "max_tokens"_a, "max_rows"_a, "max_seqs"_a,
            "max_positions"_a, "vocab_size"_a, "num_groups"_a, "num_blocks"_a, "block_size"_a, "layers_per_block"_a,
            "kv_dtype"_a, "layers"_a)
-      .def("add_buffer", [](PyExecutor& e, bool rows, int width, bool local) { return e.native().add_buffer(rows ? Dim::Rows : Dim::Tokens, width, local); },
-           nb::kw_only(), "rows"_a, "width"_a, "local"_a)
-      .def("add_panels", [](PyExecutor& e, int buffer, bool local) { return e.native().add_panels(buffer, local); },
-           "buffer"_a, nb::kw_only(), "local"_a)
-      .def("add_matrix", &PyExecutor::add_matrix, nb::kw_only(), "format"_a, "n"_a, "k"_a, "raw"_a, "row_order"_a.none())
-      .def("add_vector", [](PyExecutor& e, Floats values) { return e.native().weights().add_vector(values.data(), values.size()); }, "values"_a)
-      .def("open_section", [](PyExecutor& e, bool rows) { e.native().open_section(rows ? Dim::Rows : Dim::Tokens); }, nb::kw_only(), "rows"_a)
+      .def(
+          "add_buffer",
+          [](PyExecutor& e, bool rows, int width, bool local) {
+            return e.native().add_buffer(rows ? Dim::Rows : Dim::Tokens, width, local);
+          },
+          nb::kw_only(), "rows"_a, "width"_a, "local"_a)
+      .def(
+          "add_panels", [](PyExecutor& e, int buffer, bool local) { return e.native().add_panels(buffer, local); },
+          "buffer"_a, nb::kw_only(), "local"_a)
+      .def("add_matrix", &PyExecutor::add_matrix, nb::kw_only(), "format"_a, "n"_a, "k"_a, "raw"_a,
+           "row_order"_a.none())
+      .def(
+          "add_vector",
+          [](PyExecutor& e, Floats values) { return e.native().weights().add_vector(values.data(), values.size()); },
+          "values"_a)
+      .def(
+          "open_section", [](PyExecutor& e, bool rows) { e.native().open_section(rows ? Dim::Rows : Dim::Tokens); },
+          nb::kw_only(), "rows"_a)
       .def("open_rows", [](PyExecutor& e) { e.native().open_rows(); })
-      .def("embed", [](PyExecutor& e, int matrix, float scale, int out) { e.native().embed(matrix, scale, out); },
-           nb::kw_only(), "matrix"_a, "scale"_a, "out"_a)
-      .def("rms_norm", [](PyExecutor& e, int x, int out, int weight, float eps, int groups) { e.native().rms_norm(x, out, weight, eps, groups); },
-           nb::kw_only(), "x"_a, "out"_a, "weight"_a, "eps"_a, "groups"_a)
-      .def("rope", [](PyExecutor& e, int x, int heads, int head_dim, int rotary_dim, int turns) { e.native().rope(x, heads, head_dim, rotary_dim, turns); },
-           nb::kw_only(), "x"_a, "heads"_a, "head_dim"_a, "rotary_dim"_a, "turns"_a)
-      .def("cache_write", [](PyExecutor& e, int k, int v, int layer) { e.native().cache_write(k, v, layer); },
-           nb::kw_only(), "k"_a, "v"_a, "layer"_a)
-      .def("gate", [](PyExecutor& e, const std::string& activation, int gate, int up, int out) { e.native().gate(gate_function(activation), gate, up, out); },
-           nb::kw_only(), "activation"_a, "gate"_a, "up"_a, "out"_a)
-      .def("add", [](PyExecutor& e, int x, int y, int out) { e.native().add(x, y, out); }, nb::kw_only(), "x"_a, "y"_a, "out"_a)
-      .def("select", [](PyExecutor& e, int x, int out) { e.native().select(x, out); }, nb::kw_only(), "x"_a, "out"_a)
-      .def("softcap", [](PyExecutor& e, int x, float cap) { e.native().softcap(x, cap); }, nb::kw_only(), "x"_a, "cap"_a)
-      .def("quantize", [](PyExecutor& e, int panels) { e.native().quantize(panels); }, nb::kw_only(), "panels"_a)
+      .def(
+          "embed", [](PyExecutor& e, int matrix, float scale, int out) { e.native().embed(matrix, scale, out); },
+          nb::kw_only(), "matrix"_a, "scale"_a, "out"_a)
+      .def(
+          "rms_norm",
+          [](PyExecutor& e, int x, int out, int weight, float eps, int groups) {
+            e.native().rms_norm(x, out, weight, eps, groups);
+          },
+          nb::kw_only(), "x"_a, "out"_a, "weight"_a, "eps"_a, "groups"_a)
+      .def(
+          "rope",
+          [](PyExecutor& e, int x, int heads, int head_dim, int rotary_dim, int turns) {
+            e.native().rope(x, heads, head_dim, rotary_dim, turns);
+          },
+          nb::kw_only(), "x"_a, "heads"_a, "head_dim"_a, "rotary_dim"_a, "turns"_a)
+      .def(
+          "cache_write", [](PyExecutor& e, int k, int v, int layer) { e.native().cache_write(k, v, layer); },
+          nb::kw_only(), "k"_a, "v"_a, "layer"_a)
+      .def(
+          "gate",
+          [](PyExecutor& e, const std::string& activation, int gate, int up, int out) {
+            e.native().gate(gate_function(activation), gate, up, out);
+          },
+          nb::kw_only(), "activation"_a, "gate"_a, "up"_a, "out"_a)
+      .def(
+          "add", [](PyExecutor& e, int x, int y, int out) { e.native().add(x, y, out); }, nb::kw_only(), "x"_a, "y"_a,
+          "out"_a)
+      .def(
+          "select", [](PyExecutor& e, int x, int out) { e.native().select(x, out); }, nb::kw_only(), "x"_a, "out"_a)
+      .def(
+          "softcap", [](PyExecutor& e, int x, float cap) { e.native().softcap(x, cap); }, nb::kw_only(), "x"_a, "cap"_a)
+      .def(
+          "quantize", [](PyExecutor& e, int panels) { e.native().quantize(panels); }, nb::kw_only(), "panels"_a)
       .def("linear", &PyExecutor::linear, nb::kw_only(), "x"_a, "panels"_a.none(), "segments"_a)
-      .def("attention", [](PyExecutor& e, int q, int out, int layer, int heads, float scale, float softcap) { e.native().attention(q, out, layer, heads, scale, softcap); },
-           nb::kw_only(), "q"_a, "out"_a, "layer"_a, "heads"_a, "scale"_a, "softcap"_a)
+      .def(
+          "attention",
+          [](PyExecutor& e, int q, int out, int layer, int heads, float scale, float softcap) {
+            e.native().attention(q, out, layer, heads, scale, softcap);
+          },
+          nb::kw_only(), "q"_a, "out"_a, "layer"_a, "heads"_a, "scale"_a, "softcap"_a)
       .def("build", &PyExecutor::build)
       .def("run", &PyExecutor::run, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,
            "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
-      .def("profile", &PyExecutor::profile, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,
-           "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
+      .def("profile", &PyExecutor::profile, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a,
+           "context_lens"_a, "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
       .def("run_rows", &PyExecutor::run_rows, "logit_rows"_a)
       .def("view", &view, "buffer"_a)
       .def_prop_ro("weight_bytes", [](PyExecutor& e) { return e.native().weight_bytes(); })

@@ -68,7 +68,9 @@ void Executor::stage(std::unique_ptr<Op> op) {
   sections_.back().stages.push_back(std::move(op));
 }
 
-void Executor::open_section(Dim dim) { sections_.push_back({dim, true, {}}); }
+void Executor::open_section(Dim dim) {
+  sections_.push_back({dim, true, {}});
+}
 
 void Executor::open_rows() {
   require(sections_.back().by_blocks, "row ops outside a section");
@@ -85,19 +87,23 @@ void Executor::row_op(std::unique_ptr<RowOp> op) {
 
 void Executor::embed(int matrix, float scale, int out) {
   const PackedLinear& table = weights_.matrix(matrix);
-  require(table.k == at(out)->width && table.n >= limits_.vocab_size, "an embedding table that fits neither row nor vocabulary");
+  require(table.k == at(out)->width && table.n >= limits_.vocab_size,
+          "an embedding table that fits neither row nor vocabulary");
   row_op(make_embed(kernels_.linear, kernels_.rows, &table, scale, at(out)));
 }
 
 void Executor::rms_norm(int x, int out, int weight, float eps, int groups) {
   const size_t width = at(x)->width;
-  require(width == static_cast<size_t>(at(out)->width) && weights_.vector_size(weight) * groups == width, "a norm whose weight does not fit");
+  require(width == static_cast<size_t>(at(out)->width) && weights_.vector_size(weight) * groups == width,
+          "a norm whose weight does not fit");
   row_op(make_rms_norm(kernels_.rows, at(x), at(out), weights_.vector(weight), eps, groups));
 }
 
 void Executor::rope(int x, int heads, int head_dim, int rotary_dim, int turns) {
-  require(at(x)->width == heads * head_dim && rotary_dim <= head_dim && rotary_dim % 2 == 0, "a rotation that does not fit its heads");
-  require(weights_.vector_size(turns) == static_cast<size_t>(rotary_dim) * limits_.max_positions, "a rotation table of wrong size");
+  require(at(x)->width == heads * head_dim && rotary_dim <= head_dim && rotary_dim % 2 == 0,
+          "a rotation that does not fit its heads");
+  require(weights_.vector_size(turns) == static_cast<size_t>(rotary_dim) * limits_.max_positions,
+          "a rotation table of wrong size");
   row_op(make_rope(kernels_.rows, at(x), heads, head_dim, rotary_dim, weights_.vector(turns)));
 }
 
@@ -119,13 +125,18 @@ void Executor::add(int x, int y, int out) {
 }
 
 void Executor::select(int x, int out) {
-  require(at(x)->width == at(out)->width && at(x)->dim == Dim::Tokens && !at(x)->local && at(out)->dim == Dim::Rows, "a selection that does not fit");
+  require(at(x)->width == at(out)->width && at(x)->dim == Dim::Tokens && !at(x)->local && at(out)->dim == Dim::Rows,
+          "a selection that does not fit");
   row_op(make_select(at(x), at(out)));
 }
 
-void Executor::softcap(int x, float cap) { row_op(make_softcap(kernels_.rows, at(x), cap)); }
+void Executor::softcap(int x, float cap) {
+  row_op(make_softcap(kernels_.rows, at(x), cap));
+}
 
-void Executor::quantize(int panels) { row_op(make_quantize(kernels_.linear, &panels_.at(panels))); }
+void Executor::quantize(int panels) {
+  row_op(make_quantize(kernels_.linear, &panels_.at(panels)));
+}
 
 void Executor::linear(int x, int panels, const std::vector<Segment>& segments) {
   const Panels* input = panels < 0 ? nullptr : &panels_.at(panels);
@@ -134,7 +145,8 @@ void Executor::linear(int x, int panels, const std::vector<Segment>& segments) {
   std::vector<LinearSegment> bound;
   for (const Segment& s : segments) {
     const PackedLinear& w = weights_.matrix(s.matrix);
-    require(w.k == at(x)->width && w.n == at(s.out)->width && at(s.out)->dim == at(x)->dim, "a linear that does not fit its buffers");
+    require(w.k == at(x)->width && w.n == at(s.out)->width && at(s.out)->dim == at(x)->dim,
+            "a linear that does not fit its buffers");
     require(input || !w.int8_activations(), "a linear of an integer format without an int8 input");
     require(s.bias < 0 || weights_.vector_size(s.bias) == static_cast<size_t>(w.n), "a bias of wrong length");
     bound.push_back({&w, s.bias < 0 ? nullptr : weights_.vector(s.bias), at(s.out), s.add});
@@ -157,7 +169,8 @@ void Executor::attention(int q, int out, int layer, int heads, float scale, floa
   require(!at(q)->local && !at(out)->local, "attention over the rows of one block");
   sections_.push_back({Dim::Tokens, false, {}});
   AttentionPlan* plan = plan_for({heads, cache->kv_heads, cache->head_dim, cache->window});
-  stage(std::make_unique<AttentionOp>(kernels_.attention, at(q), at(out), cache, kv_.group(layer), scale, softcap, plan, &scratch_));
+  stage(std::make_unique<AttentionOp>(kernels_.attention, at(q), at(out), cache, kv_.group(layer), scale, softcap, plan,
+                                      &scratch_));
 }
 
 // ---- building
@@ -182,7 +195,8 @@ void Executor::build() {
   arena_ = Arena(total, "step buffers for " + std::to_string(limits_.max_tokens) + " tokens");
   for (auto& b : buffers_) b.data = arena_.take_array<float>(buffer_floats(b));
   for (auto& p : panels_) p.data = arena_.take_array<ActGroup>(panel_groups(p));
-  for (int t = 0; t < pool_.threads(); t++) scratch_.emplace_back(arena_.take_array<float>(thread_floats), max_head_dim);
+  for (int t = 0; t < pool_.threads(); t++)
+    scratch_.emplace_back(arena_.take_array<float>(thread_floats), max_head_dim);
 }
 
 size_t Executor::scratch_bytes() const {
@@ -196,8 +210,8 @@ size_t Executor::scratch_bytes() const {
 void Executor::prepare(const Step& step, const std::vector<KvCopy>& copies) {
   check_step(step, limits_);
   for (const auto& c : copies) {
-    if (c.group < 0 || c.group >= kv_.num_groups() || c.source < 0 || c.target < 0 ||
-        c.source >= limits_.num_blocks || c.target >= limits_.num_blocks) {
+    if (c.group < 0 || c.group >= kv_.num_groups() || c.source < 0 || c.target < 0 || c.source >= limits_.num_blocks ||
+        c.target >= limits_.num_blocks) {
       throw std::invalid_argument("block copy " + std::to_string(c.source) + " -> " + std::to_string(c.target) +
                                   " of group " + std::to_string(c.group) + ": no such block or group");
     }

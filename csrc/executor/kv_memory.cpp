@@ -14,13 +14,15 @@ void check_shape(const KvShape& shape) {
     throw std::invalid_argument("block_size=" + std::to_string(size) + ": must be a power of two");
   }
   if (shape.num_blocks < 1 || shape.num_blocks > (1 << 30) / size) {
-    throw std::invalid_argument("num_blocks=" + std::to_string(shape.num_blocks) + ": must be in [1, 2^30 / block_size]");
+    throw std::invalid_argument("num_blocks=" + std::to_string(shape.num_blocks) +
+                                ": must be in [1, 2^30 / block_size]");
   }
 }
 
 void check_layer(const KvShape& shape, const KvLayerShape& layer) {
   if (layer.head_dim < 8 || layer.head_dim > 256 || layer.head_dim % 8) {
-    throw std::invalid_argument("head_dim=" + std::to_string(layer.head_dim) + ": must be a multiple of 8, at most 256");
+    throw std::invalid_argument("head_dim=" + std::to_string(layer.head_dim) +
+                                ": must be a multiple of 8, at most 256");
   }
   if (layer.place < 0 || layer.place >= shape.layers_per_block) {
     throw std::invalid_argument("place " + std::to_string(layer.place) + " of a layer: a block holds " +
@@ -34,12 +36,14 @@ KvMemory::KvMemory(const KvShape& shape, const std::vector<KvLayerShape>& layers
   check_shape(shape);
   for (const auto& layer : layers) {
     check_layer(shape, layer);
-    const size_t bytes = static_cast<size_t>(layer.kv_heads) * layer.head_dim * shape.block_size * float_bytes(shape.type);
+    const size_t bytes =
+        static_cast<size_t>(layer.kv_heads) * layer.head_dim * shape.block_size * float_bytes(shape.type);
     half_bytes_ = std::max(half_bytes_, Arena::padded(bytes));
   }
   block_bytes_ = 2 * half_bytes_;
-  region_ = Region(block_bytes_ * shape.num_blocks * shape.layers_per_block,
-                   "KV blocks (" + std::to_string(shape.num_blocks) + " of " + std::to_string(shape.block_size) + " tokens)");
+  region_ =
+      Region(block_bytes_ * shape.num_blocks * shape.layers_per_block,
+             "KV blocks (" + std::to_string(shape.num_blocks) + " of " + std::to_string(shape.block_size) + " tokens)");
   for (const auto& layer : layers) {
     layers_.push_back({array(layer.place), array(layer.place) + half_bytes_, block_bytes_, shape.type, layer.kv_heads,
                        layer.head_dim, shape.block_size, layer.window});

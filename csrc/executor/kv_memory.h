@@ -55,9 +55,7 @@ class KvMemory {
 class CopyBlocksOp : public Op {
  public:
   CopyBlocksOp(KvMemory* memory, const std::vector<KvCopy>* copies) : memory_(memory), copies_(copies) {}
-  int chunks(const Step&, RowRange) const override {
-    return copies_->empty() ? 0 : memory_->shape().layers_per_block;
-  }
+  int chunks(const Step&, RowRange) const override { return copies_->empty() ? 0 : memory_->shape().layers_per_block; }
   void run(const Step&, RowRange, int chunk, int) override { memory_->copy(*copies_, chunk); }
 
  private:

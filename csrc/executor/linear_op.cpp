@@ -27,7 +27,8 @@ LinearOp::LinearOp(const LinearKernels& kernels, const Buffer* x, const Panels* 
 }
 
 void LinearOp::run(const Step&, RowRange rows, int chunk, int) {
-  const Activations input{panels_ ? panels_->start_of(rows.begin) : nullptr, x_->start_of(rows), x_->stride, rows.count()};
+  const Activations input{panels_ ? panels_->start_of(rows.begin) : nullptr, x_->start_of(rows), x_->stride,
+                          rows.count()};
   int begin = static_cast<int>(static_cast<int64_t>(num_tiles_) * chunk / num_chunks_);
   int end = static_cast<int>(static_cast<int64_t>(num_tiles_) * (chunk + 1) / num_chunks_);
   for (const auto& s : segments_) {

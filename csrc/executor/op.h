@@ -10,7 +10,9 @@ namespace octavo {
 
 // Which rows an op works on: all tokens of the step, or those whose logits are wanted.
 enum class Dim { Tokens, Rows };
-inline int count_of(Dim dim, const Step& step) { return dim == Dim::Tokens ? step.tokens : step.rows; }
+inline int count_of(Dim dim, const Step& step) {
+  return dim == Dim::Tokens ? step.tokens : step.rows;
+}
 
 // Rows [begin, end) of a dimension.
 struct RowRange {

@@ -37,15 +37,15 @@ std::unique_ptr<RowOp> make_embed(const LinearKernels& linear, const RowKernels&
 
 std::unique_ptr<RowOp> make_rms_norm(const RowKernels& kernels, const Buffer* x, const Buffer* out, const float* weight,
                                      float eps, int groups) {
-  return each_row([=, &kernels](const Step&, Row r) {
-    kernels.rms_norm(x->row(r), weight, eps, groups, x->width, out->row(r));
-  });
+  return each_row(
+      [=, &kernels](const Step&, Row r) { kernels.rms_norm(x->row(r), weight, eps, groups, x->width, out->row(r)); });
 }
 
 std::unique_ptr<RowOp> make_rope(const RowKernels& kernels, const Buffer* x, int heads, int head_dim, int rotary_dim,
                                  const float* turns) {
   return each_row([=, &kernels](const Step& step, Row r) {
-    kernels.rope(x->row(r), heads, head_dim, rotary_dim, turns + static_cast<int64_t>(step.positions[r.index]) * rotary_dim);
+    kernels.rope(x->row(r), heads, head_dim, rotary_dim,
+                 turns + static_cast<int64_t>(step.positions[r.index]) * rotary_dim);
   });
 }
 
@@ -58,9 +58,8 @@ std::unique_ptr<RowOp> make_cache_write(const AttentionKernels& kernels, const B
 
 std::unique_ptr<RowOp> make_gate(const RowKernels& kernels, Function function, const Buffer* gate, const Buffer* up,
                                  const Buffer* out) {
-  return each_row([=, &kernels](const Step&, Row r) {
-    kernels.gate(function, gate->row(r), up->row(r), out->width, out->row(r));
-  });
+  return each_row(
+      [=, &kernels](const Step&, Row r) { kernels.gate(function, gate->row(r), up->row(r), out->width, out->row(r)); });
 }
 
 std::unique_ptr<RowOp> make_add(const RowKernels& kernels, const Buffer* x, const Buffer* y, const Buffer* out) {

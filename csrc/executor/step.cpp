@@ -54,8 +54,8 @@ void check_logit_rows(const int32_t* rows, int count, int tokens, int max_rows) 
 void check_step(const Step& step, const StepLimits& limits) {
   require_count("tokens", step.tokens, limits.max_tokens);
   require_count("seqs", step.seqs, limits.max_seqs);
-  require(step.groups == limits.groups, "block_tables holds " + std::to_string(step.groups) + " cache groups, the layout " +
-                                            std::to_string(limits.groups));
+  require(step.groups == limits.groups, "block_tables holds " + std::to_string(step.groups) +
+                                            " cache groups, the layout " + std::to_string(limits.groups));
   require_between("token_ids", step.token_ids, step.tokens, 0, limits.vocab_size);
   require_between("positions", step.positions, step.tokens, 0, limits.max_positions);
   require_between("block_tables", step.block_tables, static_cast<int64_t>(step.groups) * step.seqs * step.max_blocks, 0,

@@ -42,7 +42,8 @@ void WeightStore::pack(ThreadPool& pool) {
   pool.parallel_for(static_cast<int>(tasks.size()), [&](int chunk, int) {
     const PackTask& task = tasks[chunk];
     const MatrixSource& source = sources_[task.matrix];
-    linear_pack(matrices_[task.matrix], source.raw, source.row_order, task.tile_begin, task.tile_end, memory[task.matrix]);
+    linear_pack(matrices_[task.matrix], source.raw, source.row_order, task.tile_begin, task.tile_end,
+                memory[task.matrix]);
   });
   sources_.clear();
 }

@@ -10,7 +10,9 @@ enum class Function { Exp, Tanh, Silu, GeluTanh };
 
 // Which 16-bit (or 32-bit) floats to store.
 enum class FloatType { Fp32, Fp16, Bf16 };
-constexpr int float_bytes(FloatType type) { return type == FloatType::Fp32 ? 4 : 2; }
+constexpr int float_bytes(FloatType type) {
+  return type == FloatType::Fp32 ? 4 : 2;
+}
 
 struct RowKernels {
   // For each of `groups` parts of the row: out = x / sqrt(mean(x^2) + eps) * weight[width / groups]. out may be x.

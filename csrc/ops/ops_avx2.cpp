@@ -4,7 +4,9 @@
 
 namespace octavo {
 
-const RowKernels* row_kernels_avx2() { return &Rows<Avx2Vec>::kernels(); }
+const RowKernels* row_kernels_avx2() {
+  return &Rows<Avx2Vec>::kernels();
+}
 
 }  // namespace octavo
 #else
@@ -12,7 +14,9 @@ const RowKernels* row_kernels_avx2() { return &Rows<Avx2Vec>::kernels(); }
 
 namespace octavo {
 
-const RowKernels* row_kernels_avx2() { return nullptr; }
+const RowKernels* row_kernels_avx2() {
+  return nullptr;
+}
 
 }  // namespace octavo
 #endif

@@ -3,8 +3,12 @@
 
 namespace octavo {
 
-const RowKernels& row_kernels_portable() { return Rows<PortableVec>::kernels(); }
+const RowKernels& row_kernels_portable() {
+  return Rows<PortableVec>::kernels();
+}
 
-const RowKernels& row_kernels(Isa isa) { return kernels_for(isa, row_kernels_portable(), row_kernels_avx2()); }
+const RowKernels& row_kernels(Isa isa) {
+  return kernels_for(isa, row_kernels_portable(), row_kernels_avx2());
+}
 
 }  // namespace octavo

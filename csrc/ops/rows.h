@@ -75,10 +75,14 @@ struct Rows {
 
   static void map(Function function, const float* x, int n, float* out) {
     switch (function) {
-      case Function::Exp: return map_with([](V v) { return exp(v); }, x, n, out);
-      case Function::Tanh: return map_with([](V v) { return tanh(v); }, x, n, out);
-      case Function::Silu: return map_with([](V v) { return silu(v); }, x, n, out);
-      case Function::GeluTanh: return map_with([](V v) { return gelu_tanh(v); }, x, n, out);
+      case Function::Exp:
+        return map_with([](V v) { return exp(v); }, x, n, out);
+      case Function::Tanh:
+        return map_with([](V v) { return tanh(v); }, x, n, out);
+      case Function::Silu:
+        return map_with([](V v) { return silu(v); }, x, n, out);
+      case Function::GeluTanh:
+        return map_with([](V v) { return gelu_tanh(v); }, x, n, out);
     }
   }
 
@@ -89,10 +93,14 @@ struct Rows {
 
   static void gate(Function function, const float* gate, const float* up, int n, float* out) {
     switch (function) {
-      case Function::Exp: return gate_with([](V v) { return exp(v); }, gate, up, n, out);
-      case Function::Tanh: return gate_with([](V v) { return tanh(v); }, gate, up, n, out);
-      case Function::Silu: return gate_with([](V v) { return silu(v); }, gate, up, n, out);
-      case Function::GeluTanh: return gate_with([](V v) { return gelu_tanh(v); }, gate, up, n, out);
+      case Function::Exp:
+        return gate_with([](V v) { return exp(v); }, gate, up, n, out);
+      case Function::Tanh:
+        return gate_with([](V v) { return tanh(v); }, gate, up, n, out);
+      case Function::Silu:
+        return gate_with([](V v) { return silu(v); }, gate, up, n, out);
+      case Function::GeluTanh:
+        return gate_with([](V v) { return gelu_tanh(v); }, gate, up, n, out);
     }
   }
 
@@ -125,16 +133,22 @@ struct Rows {
 
   static void narrow(FloatType type, const float* x, int n, void* out) {
     switch (type) {
-      case FloatType::Fp32: return narrow_to(x, n, static_cast<float*>(out));
-      case FloatType::Fp16: return narrow_to(x, n, static_cast<Half*>(out));
-      case FloatType::Bf16: return narrow_to(x, n, static_cast<BFloat16*>(out));
+      case FloatType::Fp32:
+        return narrow_to(x, n, static_cast<float*>(out));
+      case FloatType::Fp16:
+        return narrow_to(x, n, static_cast<Half*>(out));
+      case FloatType::Bf16:
+        return narrow_to(x, n, static_cast<BFloat16*>(out));
     }
   }
   static void widen(FloatType type, const void* x, int n, float* out) {
     switch (type) {
-      case FloatType::Fp32: return widen_from(static_cast<const float*>(x), n, out);
-      case FloatType::Fp16: return widen_from(static_cast<const Half*>(x), n, out);
-      case FloatType::Bf16: return widen_from(static_cast<const BFloat16*>(x), n, out);
+      case FloatType::Fp32:
+        return widen_from(static_cast<const float*>(x), n, out);
+      case FloatType::Fp16:
+        return widen_from(static_cast<const Half*>(x), n, out);
+      case FloatType::Bf16:
+        return widen_from(static_cast<const BFloat16*>(x), n, out);
     }
   }
 
