@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from octavo.cli.flags import Settings, with_settings
-from octavo.cli.terminal import load_model, show
+from octavo.cli.terminal import load_model, piped_text, show, typed_text
 from octavo.config import ExecutionConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def chat(
     from octavo.request.params import SamplingParams
 
     if prompt is None and not sys.stdin.isatty():
-        prompt = sys.stdin.read()
+        prompt = piped_text()
+    elif prompt is not None:
+        prompt = typed_text(prompt)
     params = SamplingParams(temperature=temperature, max_tokens=max_tokens)
     with load_model(settings) as llm:
         conversation = Conversation(llm, params, system if llm.takes_system_message or system != SYSTEM else "")

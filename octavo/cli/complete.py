@@ -7,7 +7,7 @@ import typer
 
 from octavo.cli.chat import MaxTokens, Temperature
 from octavo.cli.flags import Settings, with_settings
-from octavo.cli.terminal import load_model, show
+from octavo.cli.terminal import load_model, show, typed_text
 from octavo.config import ExecutionConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def complete(
     from octavo.request.outputs import FinishReason
     from octavo.request.params import SamplingParams
 
-    params = SamplingParams(temperature=temperature, max_tokens=max_tokens, stop=tuple(stop or ()))
+    prompt, stops = typed_text(prompt), tuple(typed_text(each) for each in stop or ())
+    params = SamplingParams(temperature=temperature, max_tokens=max_tokens, stop=stops)
     with load_model(settings) as llm:
         if as_json:
             (output,) = llm.generate(prompt, params)

@@ -19,14 +19,15 @@ def read_config_file(context: typer.Context, path: Path | None) -> Path | None:
     """
     if path is None or context.resilient_parsing:
         return path
-    known = {parameter.name for parameter in context.command.params if parameter.name != CONFIG_OPTION}
+    known = {parameter.name: parameter for parameter in context.command.params if parameter.name != CONFIG_OPTION}
     defaults: dict[str, Any] = {}
     for key, value in _read(path).items():
         name = str(key).replace("-", "_")
         if name not in known:
             listed = ", ".join(sorted(str(option) for option in known))
             raise ConfigError("config", str(path), f"unknown entry {key!r}; this command knows {listed}")
-        defaults[name] = value
+        alone = known[name].multiple and isinstance(value, str)
+        defaults[name] = [value] if alone else value
     context.default_map = {**(context.default_map or {}), **defaults}
     return path
 

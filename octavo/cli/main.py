@@ -10,6 +10,7 @@ import typer
 import octavo
 import octavo.log
 from octavo.cli import bench, chat, complete, doctor, models, pull, serve
+from octavo.cli.terminal import prepare_streams
 from octavo.errors import DownloadError, EngineDeadError, OctavoError, RequestFailedError
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ app.add_typer(bench.app, name="bench")
 def main() -> None:
     """Runs the command line. Ends with 0, with 2 for what the user can mend (a flag, a name, a file, a port, memory),
     with 1 for what failed on the way; errors are one line on stderr."""
+    prepare_streams()
     try:
         app()
     except KeyboardInterrupt:
@@ -75,6 +77,9 @@ def main() -> None:
     except OctavoError as error:
         log.debug("failed", exc_info=error)
         _fail(str(error), code=1 if isinstance(error, RequestFailedError | EngineDeadError | DownloadError) else 2)
+    except OSError as error:
+        log.debug("failed", exc_info=error)
+        _fail(f"{error.filename or 'output'}: {error.strerror or error}", code=1)
     except Exception as error:
         log.debug("failed", exc_info=error)
         problem = f"internal error: {type(error).__name__}: {error}"

@@ -1,8 +1,11 @@
 """What commands share at the terminal: loading a model with progress, printing streamed text."""
 
+import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,6 +65,46 @@ def load_model(settings: dict[str, Any]) -> "LLM":
         resolve(config.model.model, progress=progress)
     others = {name: value for name, value in settings.items() if name != "model"}
     return LLM(config.model.model, **others)
+
+
+def prepare_streams() -> None:
+    """Makes the standard streams fit for any text: one that the caller has closed leads nowhere, and what the
+    terminal's encoding does not have is shown as `?` instead of ending the command."""
+    nowhere = Path(os.devnull)
+    sys.stdin = sys.stdin or nowhere.open()
+    sys.stdout = sys.stdout or nowhere.open("w")
+    sys.stderr = sys.stderr or nowhere.open("w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def typed_text(argument: str) -> str:
+    """A text from the command line, read as UTF-8 whatever the locale says.
+
+    Raises:
+        InvalidRequestError: it is not UTF-8.
+    """
+    return _utf8(os.fsencode(argument))
+
+
+def piped_text() -> str:
+    """All of standard input, read as UTF-8.
+
+    Raises:
+        InvalidRequestError: it is not UTF-8.
+    """
+    return _utf8(sys.stdin.buffer.read())
+
+
+def _utf8(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        from octavo.errors import InvalidRequestError
+
+        problem = f"byte {error.start} is not UTF-8 ({error.reason}); convert the text first"
+        raise InvalidRequestError("prompt", data[error.start : error.end], problem) from None
 
 
 def show(text: str) -> None:

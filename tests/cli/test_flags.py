@@ -121,6 +121,12 @@ def test_config_file_gives_defaults_that_flags_override(tmp_path: Path) -> None:
     }
 
 
+def test_one_text_in_a_config_file_is_a_list_of_one(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("words: secret\n")
+    assert run("--config", str(file))[1]["words"] == ("secret",)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

@@ -1,5 +1,6 @@
 """The program as users start it: exit codes, one-line errors, speed of --help."""
 
+import json
 import os
 import resource
 import socket
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from octavo import LLM, SamplingParams
 
 RUN = "from octavo.cli.main import main; main()"
 COMMANDS = ["chat", "complete", "serve", "models", "pull", "doctor", "bench throughput", "bench latency"]
@@ -116,3 +119,44 @@ def test_unknown_flags_suggest_help(command: str) -> None:
     assert done.returncode == 2
     assert "--tempreture" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_no_internal_error(tmp_path: Path, closed: str) -> None:
+    """The command fails for want of a model, and says so where it can."""
+    command = f'exec "$0" -P -c "{RUN}" chat -m ./absent.gguf {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "internal error" not in done.stderr
+    assert ("absent.gguf" in done.stderr) == (closed != "2>&-")
+
+
+def test_a_full_disk_is_named(tiny_model: str) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        command = [sys.executable, "-P", "-c", RUN, "complete", "x", "-m", tiny_model, "--max-tokens", "3"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "octavo: output: No space left on device\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_narrow_terminal_and_locale_keep_a_text_usable(
+    tiny_model: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    done = octavo("complete", "naïve 世界", "-m", tiny_model, "--max-tokens", "64", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["completion_tokens"] == 64
+    with LLM(tiny_model) as llm:
+        whole = llm.generate("naïve 世界", SamplingParams(temperature=0, max_tokens=64))[0]
+    assert answer["token_ids"] == list(whole.outputs[0].token_ids)
+
+
+@pytest.mark.parametrize("arguments", [["complete", b"caf\xe9"], ["chat", b"caf\xe9"], ["chat"]])
+def test_a_prompt_in_another_encoding_is_refused(tiny_model: str, arguments: list[str | bytes]) -> None:
+    command = [sys.executable, "-P", "-c", RUN, *arguments, "-m", tiny_model]
+    done = subprocess.run(command, input=b"caf\xe9", capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"octavo: prompt=b'\\xe9': byte 3 is not UTF-8")
