@@ -45,7 +45,7 @@ class CoreClient:
     info: EngineInfo
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="octavo-"))  # mode 0700: sockets are for this user only
+        self._folder = _socket_folder()
         self._context = zmq.asyncio.Context()
         input_address, output_address = wire.addresses(self._folder)
         self._to_core = self._bind(zmq.PUSH, input_address)
@@ -239,6 +239,14 @@ class CoreClient:
             await process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+def _socket_folder() -> Path:
+    """A new folder of mode 0700, so that its sockets are for this user only. The system bounds a socket's path: where
+    the usual folder for temporary files lies too deep, /tmp has to do."""
+    longest = wire.addresses(Path(tempfile.gettempdir()) / f"octavo-{'x' * 8}")[1].removeprefix("ipc://")
+    fits = len(os.fsencode(longest)) < zmq.IPC_PATH_MAX_LEN
+    return Path(tempfile.mkdtemp(prefix="octavo-", dir=None if fits else "/tmp"))
 
 
 def _same_imports() -> dict[str, str]:

@@ -285,3 +285,18 @@ def test_a_thousand_random_aborts_leak_nothing(tiny_model: str) -> None:
             assert len((await collect(llm.generate("hello", LONG)))[0]) == 100
 
     run(body)
+
+
+def test_a_deep_folder_for_temporary_files_is_no_obstacle(
+    tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))  # as $TMPDIR would have it
+
+    async def body() -> None:
+        async with engine(tiny_model) as llm:
+            assert len((await collect(llm.generate("hello", LONG)))[0]) == 100
+
+    run(body)
+    assert not list(deep.iterdir())
