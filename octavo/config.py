@@ -104,7 +104,7 @@ class ExecutionConfig:
     """`reference` is the slow NumPy oracle."""
     threads: int | None = None
     """Compute threads; None: the cores this process may use."""
-    isa: Literal["auto", "avx512", "avx2", "portable"] = "auto"
+    isa: Literal["auto", "amx", "avx512", "avx2", "portable"] = "auto"
     """Kernel path; `auto` takes the best this CPU has. All give the same bits."""
 
     def __post_init__(self) -> None:
