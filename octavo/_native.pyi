@@ -28,7 +28,7 @@ def available_isas() -> list[str]:
     """Kernel paths that this CPU can run, the slowest first."""
 
 def resolve_isa(name: str) -> str:
-    """The kernel path behind "auto", "avx512", "avx2" or "portable". ValueError where this CPU lacks it."""
+    """The kernel path behind "auto", "amx", "avx512", "avx2" or "portable". ValueError where this CPU lacks it."""
 
 # --- sampling -----------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ void bind_base(nb::module_& m) {
   m.def("available_isas", &available_isa_names, "Kernel paths that this CPU can run, the slowest first.");
   m.def(
       "resolve_isa", [](const std::string& name) { return isa_name(resolve_isa(name)); }, nb::arg("name"),
-      "The kernel path behind 'auto', 'avx512', 'avx2' or 'portable'. ValueError where this CPU lacks it.");
+      "The kernel path behind 'auto', 'amx', 'avx512', 'avx2' or 'portable'. ValueError where this CPU lacks it.");
   nb::exception<OutOfMemory>(m, "OutOfMemoryError", PyExc_MemoryError);
 }
 

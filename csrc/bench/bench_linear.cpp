@@ -1,6 +1,6 @@
 // Speed of the linear kernels on one core: thread CPU time, 20th percentile of many short calls, so that neighbours on
 // a shared machine disturb little. Weights rotate over 160 MB of copies: with few rows they stream from memory.
-//   bench_linear [auto|avx512|avx2|portable] [FORMAT K N]...      without shapes: the table of docs/kernels.md
+//   bench_linear [auto|amx|avx512|avx2|portable] [FORMAT K N]...      without shapes: the table of docs/kernels.md
 #include <time.h>
 
 #include <algorithm>

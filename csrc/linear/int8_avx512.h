@@ -1,19 +1,21 @@
 // Integer formats on AVX-512 VNNI: an instruction multiplies the codes of 16 channels x 4 inputs with 4 broadcast
-// activations and adds to exact 32-bit sums. Eight rows at a time keep their float sums in registers for a whole stretch
-// of the column; d * s is formed there, too.
+// activations and adds to exact 32-bit sums. Up to twelve rows at a time keep their float sums in registers for a whole
+// stretch of the column.
 //
-// Few rows: codes are taken apart as the packed column streams by. From kUnpackRows rows on, a stretch of the column is
-// taken apart once into L1 for all rows, while the first rows ask for the next column. Included by linear_avx512.cpp
-// only.
+// Codes are taken apart as the packed column streams by (two instructions for 64 of four bits, one for 64 of eight).
+// Where codes of less than eight bits meet many rows, a stretch of the column is taken apart once into L1, while the
+// first rows ask for the next column. Included by linear_avx512.cpp only.
 #pragma once
 #include <immintrin.h>
+
+#include <climits>
 
 #include "linear/operands_avx512.h"
 
 namespace octavo {
 namespace {
 
-// ---- up to eight rows of a group: two panels
+// ---- the rows of a group: up to three panels
 
 template <int R>
 struct GroupRows {
@@ -53,7 +55,7 @@ OCTAVO_INLINE void add_products(const Codes& w, const GroupRows<R>& a, Dots<R>& 
 #pragma GCC unroll 8
   for (int s = begin; s < end; s++) {
     const __m512i codes = load_codes(w, s);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; r++) dots.v[r] = _mm512_dpbusd_epi32(dots.v[r], codes, broadcast_inputs(a.q(r) + 4 * s));
   }
 }
@@ -68,7 +70,7 @@ struct FloatSums {
 // sums = fma(float(dots), d * s, sums)
 template <int R>
 OCTAVO_INLINE void add_scaled(const Dots<R>& dots, __m512 d, const GroupRows<R>& a, FloatSums<R>& sums) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < R; r++) {
     sums.v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots.v[r]), _mm512_mul_ps(d, a.s(r)), sums.v[r]);
   }
@@ -80,7 +82,7 @@ struct WithMinimum {
     Dots<R> dots{};
     add_products<0, kSteps>(static_cast<const typename B::Codes&>(block.group[g]), a, dots);
     const GroupScales w = scales_of(block, g);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; r++) sums.v[r] = _mm512_fmadd_ps(w.second, a.sm(r), sums.v[r]);
     add_scaled(dots, w.first, a, sums);
   }
@@ -92,11 +94,11 @@ struct ScalePerHalf {  // codes - 32
     const auto& codes = static_cast<const typename B::Codes&>(block.group[g]);
     const GroupScales w = scales_of(block, g);
     Dots<R> dots;
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; r++) dots.v[r] = add_multiple(_mm512_setzero_si512(), -32, a.half(r));
     add_products<0, kSteps / 2>(codes, a, dots);
     add_scaled(dots, w.first, a, sums);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; r++) {
       dots.v[r] = add_multiple(add_multiple(_mm512_setzero_si512(), -32, a.isum(r)), 32, a.half(r));
     }
@@ -109,7 +111,7 @@ struct Offset128 {  // codes - 128
   template <int R, class B>
   static OCTAVO_INLINE void add_group(const B& block, int g, const GroupRows<R>& a, FloatSums<R>& sums) {
     Dots<R> dots;
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; r++) dots.v[r] = add_multiple(_mm512_setzero_si512(), -128, a.isum(r));
     add_products<0, kSteps>(static_cast<const typename B::Codes&>(block.group[g]), a, dots);
     add_scaled(dots, scales_of(block, g).first, a, sums);
@@ -131,15 +133,21 @@ struct FamilyOf<Symmetric<128>> {
 
 // ---- loops
 
-constexpr int kRows = 8;                 // rows whose sums are in registers at once
 constexpr int kStretchBytes = 24 << 10;  // of a column, kept in L1 for all rows
-constexpr int kUnpackRows = 9;           // rows from which taking a column apart once is faster than twice
+
+// Rows from which taking a column apart once is faster than doing it for every twelve rows.
+template <class Codes>
+constexpr int kUnpackRows = 20;
+template <>
+constexpr int kUnpackRows<Codes4> = 48;
+template <>
+constexpr int kUnpackRows<Codes8> = INT_MAX;
 
 // Adds `blocks` blocks of a column to R rows of acc, asking for what comes from `next` on.
 template <class Asked, int R, class Family, class B>
 __attribute__((noinline)) void add_blocks(const B* w, GroupRows<R> a, int blocks, float* acc, const uint8_t* next) {
   FloatSums<R> sums;
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < R; r++) sums.v[r] = _mm512_loadu_ps(acc + r * kChannels);
   for (int b = 0; b < blocks; b++, w++) {
     for (int g = 0; g < B::kGroups; g++, a.next(), next += Asked::bytes) {
@@ -147,22 +155,28 @@ __attribute__((noinline)) void add_blocks(const B* w, GroupRows<R> a, int blocks
       Family::add_group(*w, g, a, sums);
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < R; r++) _mm512_storeu_ps(acc + r * kChannels, sums.v[r]);
 }
 
-// Adds a stretch of a column, whose first group is g, to up to eight rows from `row` on; returns how many.
+// How many of the remaining rows go next: twelve, but 8 + 8 rather than 12 + 4.
+inline int next_rows(int left) { return left >= 12 && left != 16 ? 12 : left >= 8 ? 8 : smaller(left, kPanelRows); }
+
+// Adds a stretch of a column, whose first group is g, to next_rows(...) rows from `row` on; returns how many.
 template <class Asked, class Family, class B>
 OCTAVO_INLINE int add_rows(const B* w, int blocks, const Panels& x, int row, int g, float* acc, const uint8_t* next) {
+  const ActGroup *a = x.at(row, g), *b = a + x.stride, *c = b + x.stride;
+  const int rows = next_rows(x.rows - row);
   acc += row * kChannels;
-  const ActGroup* a = x.at(row, g);
-  switch (smaller(x.rows - row, kRows)) {
-    case 8: return add_blocks<Asked, 8, Family>(w, GroupRows<8>{{a, a + x.stride}}, blocks, acc, next), 8;
-    case 1: return add_blocks<Asked, 1, Family>(w, GroupRows<1>{{a}}, blocks, acc, next), 1;
-    case 2: return add_blocks<Asked, 2, Family>(w, GroupRows<2>{{a}}, blocks, acc, next), 2;
-    case 3: return add_blocks<Asked, 3, Family>(w, GroupRows<3>{{a}}, blocks, acc, next), 3;
-    default: return add_blocks<Asked, 4, Family>(w, GroupRows<4>{{a}}, blocks, acc, next), 4;
+  switch (rows) {
+    case 1: add_blocks<Asked, 1, Family>(w, GroupRows<1>{{a}}, blocks, acc, next); break;
+    case 2: add_blocks<Asked, 2, Family>(w, GroupRows<2>{{a}}, blocks, acc, next); break;
+    case 3: add_blocks<Asked, 3, Family>(w, GroupRows<3>{{a}}, blocks, acc, next); break;
+    case 4: add_blocks<Asked, 4, Family>(w, GroupRows<4>{{a}}, blocks, acc, next); break;
+    case 8: add_blocks<Asked, 8, Family>(w, GroupRows<8>{{a, b}}, blocks, acc, next); break;
+    default: add_blocks<Asked, 12, Family>(w, GroupRows<12>{{a, b, c}}, blocks, acc, next);
   }
+  return rows;
 }
 
 template <class Asked, class Family, class B>
@@ -200,8 +214,10 @@ void sum_unpacked(const B* column, int blocks, const Panels& x, float* acc) {
 template <class B>
 void sum_column(const B* column, int blocks, const Panels& x, float* acc) {
   __builtin_memset(acc, 0, sizeof(float) * kChannels * x.rows);
-  if (x.rows < kUnpackRows) return sum_streaming(column, blocks, x, acc);
-  sum_unpacked(column, blocks, x, acc);
+  if constexpr (kUnpackRows<typename B::Codes> < kRowBlock) {
+    if (x.rows >= kUnpackRows<typename B::Codes>) return sum_unpacked(column, blocks, x, acc);
+  }
+  sum_streaming(column, blocks, x, acc);
 }
 
 }  // namespace

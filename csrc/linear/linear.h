@@ -99,6 +99,7 @@ struct LinearKernels {
 const LinearKernels& linear_kernels_portable();
 const LinearKernels* linear_kernels_avx2();    // null where the build target is not x86-64
 const LinearKernels* linear_kernels_avx512();  // likewise
+const LinearKernels* linear_kernels_amx();     // likewise, and where the compiler does not know AMX
 const LinearKernels& linear_kernels(Isa isa);
 
 }  // namespace octavo

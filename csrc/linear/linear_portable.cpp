@@ -248,7 +248,8 @@ const LinearKernels& linear_kernels_portable() {
 }
 
 const LinearKernels& linear_kernels(Isa isa) {
-  return kernels_for(isa, linear_kernels_portable(), linear_kernels_avx2(), linear_kernels_avx512());
+  return kernels_for(isa, linear_kernels_portable(), linear_kernels_avx2(), linear_kernels_avx512(),
+                     linear_kernels_amx());
 }
 
 }  // namespace octavo

@@ -28,7 +28,7 @@ class NativeSampler:
             pool: threads that share the rows; may serve the executor too.
             vocab_size: columns of the logits.
             valid_vocab_size: the tokenizer's vocabulary; ids from here on are padding of the head, never sampled.
-            isa: "auto", "avx512", "avx2" or "portable".
+            isa: "auto", "amx", "avx512", "avx2" or "portable".
 
         Raises:
             ValueError: sizes out of range, or an `isa` this processor does not have.

@@ -26,7 +26,7 @@ UNSIGNED_ZERO = {TensorType.Q4_0: 8, TensorType.Q5_0: 16}
 AVAILABLE_ISAS = tuple(available_isas())
 ISAS = [
     pytest.param(isa, marks=pytest.mark.skipif(isa not in AVAILABLE_ISAS, reason=f"this processor lacks {isa}"))
-    for isa in ("portable", "avx2", "avx512")
+    for isa in ("portable", "avx2", "avx512", "amx")
 ]
 """Every instruction set, as parameters of a test."""
 

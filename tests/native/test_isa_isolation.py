@@ -13,9 +13,11 @@ import pytest
 
 CSRC = Path(__file__).parents[2] / "csrc"
 AVX2_FLAGS = ["-mavx2", "-mfma", "-mf16c"]
+AVX512_FLAGS = [*AVX2_FLAGS, *(f"-mavx512{feature}" for feature in ("f", "bw", "vl", "dq", "vnni"))]
 FLAGS_BY_SUFFIX = {
     "_avx2": AVX2_FLAGS,
-    "_avx512": [*AVX2_FLAGS, *(f"-mavx512{feature}" for feature in ("f", "bw", "vl", "dq", "vnni"))],
+    "_avx512": AVX512_FLAGS,
+    "_amx": [*AVX512_FLAGS, "-mamx-tile", "-mamx-int8"],
 }
 FILES = sorted(source for suffix in FLAGS_BY_SUFFIX for source in CSRC.glob(f"**/*{suffix}.cpp"))
 ALLOWED = {"DW.ref.__gxx_personality_v0"}  # a pointer that the compiler emits for exceptions

@@ -1,5 +1,7 @@
 """The promise at its root: an output has the same bits in any company, tile range and instruction set."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from octavo._native import linear
 from tests.native.linear_cases import (
     ALL_TYPES,
     FLOAT_TYPES,
+    INTEGER_TYPES,
     ISAS,
     SUPER_TYPES,
     random_rows,
@@ -81,3 +84,23 @@ def test_wider_rows_of_outputs_are_left_alone(case, isa, rows):
     linear.run(weight.packed, x[:rows], y, isa=isa)
     assert same_bits(y[:, :OUTPUTS].copy(), expected[:rows])
     assert (y[:, OUTPUTS:] == 7).all()
+
+
+@pytest.mark.parametrize("tensor_type", INTEGER_TYPES, ids=lambda t: t.name)
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [5, 30, 121])
+def test_columns_too_long_for_the_caches_are_cut_without_a_trace(long_case, tensor_type, isa, rows):
+    weight, x, expected = long_case(tensor_type)
+    assert same_bits(run(weight, x[:rows], isa), expected[:rows])
+
+
+@pytest.fixture(scope="module")
+def long_case():
+    """tensor_type -> (weight, x, the portable result) of more inputs than a path keeps at once."""
+
+    @cache
+    def make(tensor_type):
+        weight, x = random_weight(tensor_type, 17, 7168, seed=5), random_rows(121, 7168, seed=6)
+        return weight, x, run(weight, x, "portable")
+
+    return make

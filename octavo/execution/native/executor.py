@@ -42,7 +42,7 @@ class NativeExecutor:
 
         Args:
             threads: compute threads, the caller's included.
-            isa: "auto", "avx512", "avx2" or "portable".
+            isa: "auto", "amx", "avx512", "avx2" or "portable".
             max_tokens: most tokens of one step; buffers are sized for it.
             max_rows: most logit rows of one call.
             max_seqs: most sequences of one step.

@@ -175,7 +175,7 @@ def test_a_profile_times_every_stage_and_computes_the_step(driver: Driver) -> No
 def test_bad_settings_are_named(tmp_path: Path) -> None:
     for changes, problem in (
         ({"threads": 0}, "threads=0"),
-        ({"isa": "avx9000"}, "isa='avx9000': must be 'auto', 'avx512', 'avx2' or 'portable'"),
+        ({"isa": "avx9000"}, "isa='avx9000': must be 'auto', 'amx', 'avx512', 'avx2' or 'portable'"),
     ):
         with pytest.raises(ValueError, match=problem):
             tiny_executor(tmp_path, **changes)

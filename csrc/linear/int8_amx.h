@@ -1,0 +1,265 @@
+// Integer formats on AMX: one instruction multiplies 16 rows x 32 inputs with 32 inputs x 16 channels of signed bytes
+// and gives the exact 32-bit dots of a group, which go through L1 to the float sequence in AVX-512 registers, 16 rows
+// at once.
+//
+// After a tile instruction 512-bit arithmetic runs at half its speed for some hundred cycles (docs/kernels.md): so what
+// prepares the operands works on 256 bits. Included by linear_amx.cpp only.
+#pragma once
+#include <immintrin.h>
+
+#include "linear/operands_avx2.h"
+
+namespace octavo {
+namespace {
+
+constexpr int kTileRows = 16;
+constexpr int kStretchBytes = 24 << 10;  // of a column, kept in L1 for all rows
+
+// ---- operands: sixteen rows of one group, and a group of a tile column
+
+struct alignas(64) RowsGroup {
+  int8_t q[kTileRows][kGroup];
+  float s[kTileRows], sm[kTileRows];
+};
+
+struct alignas(64) ColumnGroup {
+  float first[kChannels], second[kChannels];  // as GroupScales
+  int8_t q[kSteps][4 * kChannels];            // weights without scale: code - zero
+};
+
+// Up to four rows of a panel, to become rows `at`.. of a tile.
+OCTAVO_INLINE void copy_panel(const ActGroup& from, int rows, int at, RowsGroup& to) {
+  for (int r = 0; r < rows; r++) {
+    __builtin_memcpy(to.q[at + r], from.q[r], kGroup);
+    to.s[at + r] = from.s[r];
+    to.sm[at + r] = from.sm[r];
+  }
+}
+
+// Rows [row, row + 16) of all groups; those beyond x.rows stay what they were (their sums are not used).
+void copy_rows(const Panels& x, int row, int groups, RowsGroup* to) {
+  for (int at = 0; at < kTileRows && row + at < x.rows; at += kPanelRows) {
+    const ActGroup* from = x.at(row + at, 0);
+    const int rows = x.rows_from(row + at);
+    for (int g = 0; g < groups; g++) copy_panel(from[g], rows, at, to[g]);
+  }
+}
+
+template <int zero, class Codes>
+OCTAVO_INLINE Operands signed_codes(const Codes& t, int s) {
+  const Operands codes = load_codes(t, s);
+  const __m256i offset = _mm256_set1_epi8(static_cast<char>(zero));
+  if (zero == 0) return codes;
+  return {_mm256_sub_epi8(codes.lo, offset), _mm256_sub_epi8(codes.hi, offset)};
+}
+
+// Here a step of 8-bit codes is its 16 channels, not the two planes that other AVX2 code multiplies.
+template <int zero>
+OCTAVO_INLINE Operands signed_codes(const Codes8& t, int s) {
+  const __m256i offset = _mm256_set1_epi8(static_cast<char>(zero));
+  return {_mm256_sub_epi8(load_row(t.half[0].q[s]), offset), _mm256_sub_epi8(load_row(t.half[1].q[s]), offset)};
+}
+
+template <class Family, class B>
+void unpack_blocks(const B* from, int blocks, ColumnGroup* to) {
+  for (int b = 0; b < blocks; b++) {
+    for (int g = 0; g < B::kGroups; g++, to++) {
+      const GroupScales scales = scales_of(from[b], g);
+      store_floats(to->first, scales.first);
+      store_floats(to->second, scales.second);
+#pragma GCC unroll 8
+      for (int s = 0; s < kSteps; s++) {
+        const auto codes = signed_codes<Family::zero>(static_cast<const typename B::Codes&>(from[b].group[g]), s);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to->q[s]), codes.lo);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to->q[s] + 32), codes.hi);
+      }
+    }
+  }
+}
+
+// ---- exact dots
+
+using Dots = int32_t[kTileRows][kChannels];
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+// Tiles 0 and 1 hold dots, 4 and 5 rows, 6 and 7 columns of `inputs` inputs. Ends with the object: a thread whose tiles
+// are in their initial state costs nothing when it is switched.
+struct Tiles {
+  explicit Tiles(int inputs) {
+    TileConfig config;
+    for (int parity = 0; parity < 2; parity++) {
+      shape(config, parity, kTileRows, 4 * kChannels);
+      shape(config, 4 + parity, kTileRows, inputs);
+      shape(config, 6 + parity, inputs / 4, 4 * kChannels);
+    }
+    asm volatile("" : : "r"(&config) : "memory");  // gcc 12 believes that only the first bytes are read
+    _tile_loadconfig(&config);
+  }
+  ~Tiles() { _tile_release(); }
+  static void shape(TileConfig& config, int tile, int rows, int row_bytes) {
+    config.rows[tile] = static_cast<uint8_t>(rows);
+    config.row_bytes[tile] = static_cast<uint16_t>(row_bytes);
+  }
+};
+
+// What was written to operands is in memory before tiles are loaded from it: the intrinsics do not say that they read.
+OCTAVO_INLINE void finish_writes() { asm volatile("" : : : "memory"); }
+
+// Two sets of tiles, used in turn. The numbers of tiles are part of the instructions.
+OCTAVO_INLINE void multiply_even(const int8_t* rows, const int8_t* column, Dots& dots) {
+  _tile_loadd(4, rows, kGroup);
+  _tile_loadd(6, column, 4 * kChannels);
+  _tile_zero(0);
+  _tile_dpbssd(0, 4, 6);
+  _tile_stored(0, dots, sizeof(dots[0]));
+}
+OCTAVO_INLINE void multiply_odd(const int8_t* rows, const int8_t* column, Dots& dots) {
+  _tile_loadd(5, rows, kGroup);
+  _tile_loadd(7, column, 4 * kChannels);
+  _tile_zero(1);
+  _tile_dpbssd(1, 5, 7);
+  _tile_stored(1, dots, sizeof(dots[0]));
+}
+
+// ---- the float sequence of each family (see linear.h), `panels` x 4 rows
+
+template <int panels>
+struct FloatSums {
+  static constexpr int kRows = panels * kPanelRows;
+  __m512 v[kRows];
+};
+
+// sums = fma(float(dots), d * s, sums)
+template <int panels>
+OCTAVO_INLINE void add_scaled(const Dots& dots, const float* d, const RowsGroup& a, FloatSums<panels>& sums) {
+  const __m512 scale = _mm512_load_ps(d);
+#pragma GCC unroll 16
+  for (int r = 0; r < sums.kRows; r++) {
+    const __m512 ds = _mm512_mul_ps(scale, _mm512_set1_ps(a.s[r]));
+    sums.v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(dots[r])), ds, sums.v[r]);
+  }
+}
+
+struct WithMinimum {
+  static constexpr int zero = 0, kParts = 1;
+  template <int panels>
+  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup& w, const RowsGroup& a,
+                                      FloatSums<panels>& sums) {
+    const __m512 minimum = _mm512_load_ps(w.second);
+#pragma GCC unroll 16
+    for (int r = 0; r < sums.kRows; r++) sums.v[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(a.sm[r]), sums.v[r]);
+    add_scaled(dots[0], w.first, a, sums);
+  }
+};
+
+struct ScalePerHalf {
+  static constexpr int zero = 32, kParts = 2;
+  template <int panels>
+  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup& w, const RowsGroup& a,
+                                      FloatSums<panels>& sums) {
+    add_scaled(dots[0], w.first, a, sums);
+    add_scaled(dots[1], w.second, a, sums);
+  }
+};
+
+struct Offset128 {
+  static constexpr int zero = 128, kParts = 1;
+  template <int panels>
+  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup& w, const RowsGroup& a,
+                                      FloatSums<panels>& sums) {
+    add_scaled(dots[0], w.first, a, sums);
+  }
+};
+
+template <class Scales>
+struct FamilyOf {
+  using type = WithMinimum;
+};
+template <>
+struct FamilyOf<SuperHalves> {
+  using type = ScalePerHalf;
+};
+template <>
+struct FamilyOf<Symmetric<128>> {
+  using type = Offset128;
+};
+
+// ---- loops
+
+// Dots of group g: one part, the sets of tiles by turns of the groups, or two parts, one set each.
+template <class Family>
+OCTAVO_INLINE void multiply(const ColumnGroup& w, const RowsGroup& a, int g, Dots* dots) {
+  if constexpr (Family::kParts == 2) {
+    multiply_even(a.q[0], w.q[0], dots[0]);
+    multiply_odd(a.q[0] + kGroup / 2, w.q[kSteps / 2], dots[1]);
+  } else if (g % 2 == 0) {
+    multiply_even(a.q[0], w.q[0], dots[0]);
+  } else {
+    multiply_odd(a.q[0], w.q[0], dots[0]);
+  }
+}
+
+// Adds `groups` groups of a column to `panels` panels of acc, asking for what comes from `next` on. The dots of a group
+// are on their way while the group before is added.
+template <class Asked, int panels, class Family>
+__attribute__((noinline)) void add_groups(const ColumnGroup* w, const RowsGroup* a, int groups, float* acc,
+                                          const uint8_t* next) {
+  alignas(64) Dots dots[2][Family::kParts];
+  FloatSums<panels> sums;
+#pragma GCC unroll 16
+  for (int r = 0; r < sums.kRows; r++) sums.v[r] = _mm512_loadu_ps(acc + r * kChannels);
+  multiply<Family>(w[0], a[0], 0, dots[0]);
+  for (int g = 0; g < groups; g++, next += Asked::bytes) {
+    Asked::ask(next);
+    if (g + 1 < groups) multiply<Family>(w[g + 1], a[g + 1], g + 1, dots[(g + 1) % 2]);
+    Family::add_group(dots[g % 2], w[g], a[g], sums);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < sums.kRows; r++) _mm512_storeu_ps(acc + r * kChannels, sums.v[r]);
+}
+
+template <class Asked, class Family>
+void add_rows(int rows, const ColumnGroup* w, const RowsGroup* a, int groups, float* acc, const uint8_t* next) {
+  switch ((rows + kPanelRows - 1) / kPanelRows) {
+    case 1: return add_groups<Asked, 1, Family>(w, a, groups, acc, next);
+    case 2: return add_groups<Asked, 2, Family>(w, a, groups, acc, next);
+    case 3: return add_groups<Asked, 3, Family>(w, a, groups, acc, next);
+    default: return add_groups<Asked, 4, Family>(w, a, groups, acc, next);
+  }
+}
+
+// Rows of a block, sixteen after sixteen: each `groups` groups.
+struct RowBlock {
+  const RowsGroup* first;
+  int rows, groups;
+};
+
+// Sums of a block of rows for one tile column; acc holds whole panels.
+template <class B>
+void sum_column(const B* column, const RowBlock& x, float* acc) {
+  using Family = typename FamilyOf<typename B::Scales>::type;
+  constexpr int stretch = kStretchBytes / (sizeof(ColumnGroup) * B::kGroups);
+  const int blocks = x.groups / B::kGroups;
+  ColumnGroup unpacked[stretch * B::kGroups];
+  __builtin_memset(acc, 0, sizeof(float) * kChannels * (x.rows + kPanelRows - 1));
+  for (int b = 0; b < blocks; b += stretch) {
+    const int count = smaller(stretch, blocks - b), groups = count * B::kGroups;
+    unpack_blocks<Family>(column + b, count, unpacked);
+    finish_writes();
+    const RowsGroup* a = x.first + b * B::kGroups;
+    add_rows<NextColumn<B, 1>, Family>(smaller(x.rows, kTileRows), unpacked, a, groups, acc,
+                                       reinterpret_cast<const uint8_t*>(column + blocks + b));
+    for (int row = kTileRows; row < x.rows; row += kTileRows) {
+      a += x.groups;
+      add_rows<Nothing, Family>(smaller(x.rows - row, kTileRows), unpacked, a, groups, acc + row * kChannels, nullptr);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octavo
