@@ -44,12 +44,15 @@ def chat(
       git diff | octavo chat --system "Write a commit message for this diff."
     """
     from octavo.cli.conversation import Conversation
+    from octavo.errors import InvalidRequestError
     from octavo.request.params import SamplingParams
 
     if prompt is None and not sys.stdin.isatty():
         prompt = piped_text()
     elif prompt is not None:
         prompt = typed_text(prompt)
+    if prompt is not None and not prompt.strip():
+        raise InvalidRequestError("prompt", prompt, "is empty; ask something, or leave it out to begin a conversation")
     params = SamplingParams(temperature=temperature, max_tokens=max_tokens)
     with load_model(settings) as llm:
         conversation = Conversation(llm, params, system if llm.takes_system_message or system != SYSTEM else "")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.chat import MaxTokens, Temperature
+from octavo.cli.chat import Temperature
 from octavo.cli.flags import Settings, with_settings
 from octavo.cli.terminal import load_model, show, typed_text
 from octavo.config import ExecutionConfig, ModelConfig
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def complete(
     settings: Settings,
     prompt: Annotated[str, typer.Argument(help="The text to continue.", show_default=False)],
-    max_tokens: MaxTokens = 128,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of the continuation.")] = 128,
     temperature: Temperature = 0.0,
     stop: Annotated[
         list[str] | None, typer.Option(help="Ends the answer where this appears (repeatable).", show_default=False)
@@ -32,7 +32,7 @@ def complete(
     \b
     Examples:
       octavo complete "The three primary colours are" --max-tokens 16
-      octavo complete "def fibonacci(n):" -m qwen2.5-coder-0.5b --stop "\\n\\n" --json
+      octavo complete "def fibonacci(n):" -m qwen2.5-coder-0.5b --stop $'\\n\\n' --json
     """
     from octavo.errors import RequestFailedError
     from octavo.request.outputs import FinishReason

@@ -19,7 +19,7 @@ from octavo.engine.local import LocalEngine
 from octavo.engine.output import EngineInfo, GenerationDelta, GenerationOutput
 from octavo.engine.output_processor import OutputCollector, RequestStream
 from octavo.engine.words import Words, load_words
-from octavo.errors import EngineDeadError, InvalidRequestError, QueueFullError
+from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, QueueFullError
 from octavo.hub import resolve
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import RequestOutput
@@ -163,12 +163,18 @@ class AsyncLLM:
         self._live: dict[str, RequestStream] = {}
 
     @classmethod
-    async def start(cls, config: EngineConfig) -> "AsyncLLM":
+    async def start(cls, model: str | os.PathLike[str] | EngineConfig = "smollm2-135m", **settings: Any) -> "AsyncLLM":
         """Fetches the model if need be, starts the core process and waits until it is ready.
 
+        Args:
+            model: as for `LLM`, or a whole configuration.
+            settings: as for `LLM`; none beside a whole configuration.
+
         Raises:
+            ConfigError: an unknown setting, or one that cannot work.
             OctavoError: the model cannot be had, or the core cannot start; the message says why and what to do.
         """
+        config = _configuration(model, settings)
         files = await asyncio.to_thread(resolve, config.model.model)
         client = CoreClient()
         # The tokenizer loads here while the core loads the weights over there. Both are waited for even if one fails:
@@ -288,6 +294,14 @@ class AsyncLLM:
         while self._live and self.alive and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         await self._client.close()
+
+
+def _configuration(model: str | os.PathLike[str] | EngineConfig, settings: dict[str, Any]) -> EngineConfig:
+    if not isinstance(model, EngineConfig):
+        return EngineConfig.from_fields({"model": os.fspath(model), **settings})
+    if settings:
+        raise ConfigError("settings", settings, "belong into the EngineConfig that is given")
+    return model
 
 
 def _raise_refusal(output: RequestOutput) -> None:

@@ -61,7 +61,7 @@ class Words:
             raise InvalidRequestError(
                 "messages",
                 len(messages),
-                "this model has no chat template (a base model?): use /v1/completions, or give --chat-template",
+                "this model has no chat template (a base model?): ask for a completion, or give --chat-template",
             )
         return self.chat.encode(
             messages,

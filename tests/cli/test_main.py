@@ -123,12 +123,12 @@ def test_unknown_flags_suggest_help(command: str) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_a_closed_stream_is_no_internal_error(tmp_path: Path, closed: str) -> None:
-    """The command fails for want of a model, and says so where it can."""
+    """The command fails for want of a question, and says so where it can."""
     command = f'exec "$0" -P -c "{RUN}" chat -m ./absent.gguf {closed}'
     done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "internal error" not in done.stderr
-    assert ("absent.gguf" in done.stderr) == (closed != "2>&-")
+    assert ("is empty; ask something" in done.stderr) == (closed != "2>&-")
 
 
 def test_a_full_disk_is_named(tiny_model: str) -> None:
