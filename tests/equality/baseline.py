@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import pytest
+
 from octavo import LLM
+from octavo._native import resolve_isa
 from octavo.config import EngineConfig
 from octavo.engine.words import load_words
 from octavo.hub import resolve
@@ -49,3 +52,13 @@ class Baseline:
     def check(self, setting: Setting) -> None:
         """Runs the workload in a setting; fails if anything comes out otherwise."""
         assert_same(self.transcripts, setting.run(self.model, self.fields, self.workload))
+
+
+def need_isa(isa: str, other: str) -> None:
+    """Skips a test that compares two instruction sets where there is nothing to compare."""
+    if isa == other:
+        pytest.skip(f"{isa} is what the baseline runs on")
+    try:
+        resolve_isa(isa)
+    except ValueError:
+        pytest.skip(f"this processor has no {isa}")

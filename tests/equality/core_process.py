@@ -2,13 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from octavo import AsyncLLM, SamplingParams
 from octavo.config import EngineConfig
-from tests.equality.settings import Fields, assert_settled
+from tests.equality.settings import Fields, assert_grown, assert_settled
 from tests.equality.transcript import Answer, Transcripts
 from tests.equality.workload import Request, Workload, seeded
 
@@ -22,6 +22,12 @@ class CoreProcess:
     fields: Fields = field(default_factory=dict)
     neighbours_per_request: int = 0
     """Requests with the same prompts that are given up after some tokens, or before the first one."""
+    salts: int = 1
+    """So many groups of requests that share nothing of the prefix cache."""
+    priorities: int = 1
+    """Priorities from 0 on, dealt out by chance."""
+    at_least: Mapping[str, float] = field(default_factory=dict)
+    """Counters that must have grown by so much."""
 
     def run(self, model: str, fields: Fields, workload: Workload) -> Transcripts:
         """See `Setting.run`."""
@@ -30,8 +36,11 @@ class CoreProcess:
     async def _run(self, model: str, fields: Fields, workload: Workload) -> Transcripts:
         llm = await AsyncLLM.start(EngineConfig.from_fields({"model": model, **fields}))
         try:
+            before = await llm.load()
             answers = await asyncio.gather(*self._everybody(llm, workload))
-            assert_settled(await llm.load())
+            after = await llm.load()
+            assert_settled(after)
+            assert_grown(before, after, self.at_least)
         finally:
             await llm.shutdown()
         kept = [answer for answer in answers if answer is not None]
@@ -41,18 +50,20 @@ class CoreProcess:
         """The workload's requests in order, each behind its neighbours."""
         chance = random.Random(3)
         everybody: list[Coroutine[Any, Any, Answer | None]] = []
-        for request in workload:
+        for place, request in enumerate(workload):
             for i in range(self.neighbours_per_request):
-                params = seeded(chance.randrange(1000), 40, logprobs=2, n=1 + i % 2)
+                params = seeded(chance.randrange(1000), 30, logprobs=2, n=1 + i % 2)
                 everybody.append(give_up(llm, request, params, after=chance.randrange(12), close=chance.random() < 0.5))
-            everybody.append(answer_of(llm, request))
+            salt, priority = str(place % self.salts), chance.randrange(self.priorities)
+            everybody.append(answer_of(llm, request, salt, priority))
         return everybody
 
 
-async def answer_of(llm: AsyncLLM, request: Request) -> Answer:
+async def answer_of(llm: AsyncLLM, request: Request, salt: str, priority: int) -> Answer:
     """The whole answer to one request."""
     answer = Answer(request.params.n)
-    async for delta in llm.generate(prompt_of(llm, request), request.params):
+    prompt = prompt_of(llm, request)
+    async for delta in llm.generate(prompt, request.params, cache_salt=salt, priority=priority):
         answer.add(delta)
     return answer
 

@@ -5,8 +5,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
 from tests.equality.settings import Fields
 from tests.equality.transcript import Answer, AnswerChoice, Fact, Transcript, Transcripts, exact
-from tests.equality.workload import Request, Workload
+from tests.equality.workload import Request, Workload, seeded
 
 SERVE = "import sys; from octavo.cli.main import main; sys.argv = ['octavo', 'serve', *sys.argv[1:]]; main()"
 CLIENTS = 16
+LONG = 450
+"""Tokens that nobody has read by the time the connection is closed."""
 OPENAI_FIELDS = {
     *("n", "max_tokens", "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop"),
     "logprobs",
@@ -70,17 +74,41 @@ def ask_all(url: str, workload: Workload, *, stream: bool) -> Transcripts:
     return transcripts
 
 
-def leave_early(url: str, workload: Workload, after: int) -> None:
-    """Asks for streams and closes the connection of each after some chunks."""
+def ask_together(url: str, workload: Workload, *, stream: bool) -> Transcripts:
+    """The answers to prompts of token ids that go in one HTTP request; all must have the same parameters."""
+    (params,) = {msgspec.json.encode(request.params) for request in workload}
+    n = workload[0].params.n
+    seen = {request.name: SeenAnswer(n) for request in workload}
+    known, extra = _body(msgspec.json.decode(params, type=SamplingParams))
+    with _clients(url) as (client, _):
+        prompts = [list(request.prompt) for request in workload]
+        answered = client.completions.create(
+            model=openai.omit, prompt=prompts, stream=stream, extra_body=extra, **known
+        )
+        for part in answered if stream else [answered]:
+            for choice in part.model_dump()["choices"]:
+                of, index = divmod(choice["index"], n)
+                seen[workload[of].name].add({"choices": [choice | {"index": index}]})
+    assert_server_settled(url)
+    return {name: answer.transcript() for name, answer in seen.items()}
+
+
+def leave_early(url: str, workload: Workload) -> None:
+    """Asks for long streams, closes each connection after two chunks, and waits until the engine has ended them all."""
 
     def leave(client: openai.OpenAI, request: Request) -> None:
-        stream = _create(client, request, stream=True)
-        for _ in zip(range(after), stream, strict=False):
-            pass
+        stream = _create(client, replace(request, params=seeded(1, LONG, logprobs=1)), stream=True)
+        assert len(list(zip(range(2), stream, strict=False))) == 2
         stream.close()
 
+    ended = _figure(url, "octavo:engine_finished_abort_total") + len(workload)
     with _clients(url) as (client, pool):
         list(pool.map(lambda request: leave(client, request), workload))
+    deadline = time.monotonic() + 20
+    while _figure(url, "octavo:engine_finished_abort_total") < ended:
+        assert time.monotonic() < deadline, "requests whose client is gone still run"
+        time.sleep(0.01)
+    assert_server_settled(url)
 
 
 @contextlib.contextmanager
@@ -94,10 +122,13 @@ def _clients(url: str) -> Iterator[tuple[openai.OpenAI, ThreadPoolExecutor]]:
 
 def assert_server_settled(url: str) -> None:
     """Nothing runs or waits, and no block is held."""
-    metrics = httpx.get(f"{url}/metrics").text
     for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"):
-        (value,) = re.findall(rf"^{name}{{.*}} (\S+)$", metrics, re.MULTILINE)
-        assert float(value) == 0, f"{name} is {value}"
+        assert _figure(url, name) == 0, name
+
+
+def _figure(url: str, name: str) -> float:
+    (value,) = re.findall(rf"^{name}{{.*}} (\S+)$", httpx.get(f"{url}/metrics").text, re.MULTILINE)
+    return float(value)
 
 
 def _ask(client: openai.OpenAI, request: Request, stream: bool) -> "SeenAnswer":
@@ -105,12 +136,13 @@ def _ask(client: openai.OpenAI, request: Request, stream: bool) -> "SeenAnswer":
     answered = _create(client, request, stream=stream)
     for part in answered if stream else [answered]:
         seen.add(part.model_dump())
+    seen.check_usage()
     return seen
 
 
 def _create(client: openai.OpenAI, request: Request, *, stream: bool) -> Any:
     known, extra = _body(request.params)
-    extra["return_token_ids"] = True
+    known |= {"stream_options": {"include_usage": True}} if stream else {}
     if request.messages:
         count = known.pop("logprobs", None)
         known |= {} if count is None else {"logprobs": True, "top_logprobs": count}
@@ -127,7 +159,8 @@ def _body(params: SamplingParams) -> tuple[dict[str, Any], dict[str, Any]]:
     given = {name: value for name, value in given.items() if value is not None and value != ()}
     given["logit_bias"] = {str(i): bias for i, bias in (params.logit_bias or {}).items()}
     known = {name: value for name, value in given.items() if name in OPENAI_FIELDS}
-    return known, {name: value for name, value in given.items() if name not in OPENAI_FIELDS}
+    extra = {name: value for name, value in given.items() if name not in OPENAI_FIELDS}
+    return known, extra | {"return_token_ids": True}
 
 
 # ---- the same facts, from either side
@@ -137,9 +170,10 @@ class SeenAnswer:
     """What HTTP shows of an answer: the text, all ids, and logprobs by the spelling of tokens."""
 
     def __init__(self, num_choices: int) -> None:
-        self.prompt: object = None
-        self.prompt_rows: object = None
+        self.prompt: list[int] | None = None
+        self.prompt_rows: list[dict[int, tuple[str, int]] | None] = []
         self.choices = [SeenChoice() for _ in range(num_choices)]
+        self.usage: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, answer: Answer, params: SamplingParams, spell: Spell) -> "SeenAnswer":
@@ -154,11 +188,20 @@ class SeenAnswer:
 
     def add(self, body: Mapping[str, Any]) -> None:
         """Takes a whole answer or a chunk of one."""
+        self.usage = body.get("usage") or self.usage
+        self._add_prompt_rows(body.get("prompt_logprobs"))  # a chat has one prompt
         for choice in body["choices"]:
             self.choices[choice["index"]].add(choice)
             if choice["index"] == 0:
                 self.prompt = self.prompt or choice["prompt_token_ids"]
                 self._add_prompt_rows(choice.get("prompt_logprobs"))
+
+    def check_usage(self) -> None:
+        """The counts that came along are those of the tokens."""
+        assert self.usage is not None
+        assert self.prompt is not None
+        assert self.usage["prompt_tokens"] == len(self.prompt)
+        assert self.usage["completion_tokens"] == sum(len(choice.token_ids) for choice in self.choices)
 
     def _add_prompt_rows(self, rows: list[Any] | None) -> None:
         if rows is not None:
@@ -169,8 +212,9 @@ class SeenAnswer:
 
     def transcript(self) -> Transcript:
         """All facts."""
-        facts = [Fact("prompt", self.prompt), Fact("prompt, logprobs", self.prompt_rows)]
-        return (*facts, *(fact for i, choice in enumerate(self.choices) for fact in choice.facts(f"choice {i}")))
+        prompt = [Fact(f"prompt token {i}, logprobs", row) for i, row in enumerate(self.prompt_rows)]
+        choices = [fact for i, choice in enumerate(self.choices) for fact in choice.facts(f"choice {i}")]
+        return (Fact("prompt", self.prompt), *prompt, *choices)
 
 
 class SeenChoice:

@@ -13,7 +13,7 @@ CHOICES: dict[str, Sequence[object]] = {
     "enable_prefix_caching": (True, True, False),
     "block_size": (1, 2, 4, 8, 16, 32, 64),
     "threads": (1, 2, 3),
-    "isa": ("auto", "auto", "auto", "portable"),
+    "isa": ("auto", "auto", "auto", "avx2", "avx2", "portable"),
     "watermark": (0.0, 0.1),
 }
 

@@ -1,6 +1,7 @@
 """Ways to run a workload inside this process. Each gives one transcript per request."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -8,7 +9,7 @@ from octavo import LLM
 from octavo.engine.output import GenerationOutput
 from octavo.request.control import EngineLoad
 from tests.equality.transcript import Answer, Transcripts
-from tests.equality.workload import Request, Workload, in_order, shuffled
+from tests.equality.workload import Request, Workload, in_order, nobody, shuffled
 
 Fields = Mapping[str, object]
 """Fields of the config dataclasses."""
@@ -72,13 +73,17 @@ class Crowd:
 
     fields: Fields = field(default_factory=dict)
     order: Callable[[Workload], Workload] = in_order
+    neighbours: Callable[[Workload], Workload] = nobody
+    """Others that run among them, and whose answers do not matter."""
     at_least: Mapping[str, float] = field(default_factory=dict)
     """Counters that must have grown by so much in the run: a setting that brings nothing about proves nothing."""
 
     def run(self, model: str, fields: Fields, workload: Workload) -> Transcripts:
         """See `Setting.run`."""
+        everybody = self.order((*self.neighbours(workload), *workload))
         with LLM(model, **{**fields, **self.fields}) as llm:
-            return crowd(llm, self.order(workload), self.at_least)
+            transcripts = crowd(llm, everybody, self.at_least)
+        return {request.name: transcripts[request.name] for request in workload}
 
 
 @dataclass(frozen=True)
@@ -103,34 +108,36 @@ class Again:
 
 @dataclass(frozen=True)
 class Streamed:
-    """One stream after the other, delta by delta."""
+    """Streams that take turns, one delta each; the next one begins with every turn."""
 
     fields: Fields = field(default_factory=dict)
 
     def run(self, model: str, fields: Fields, workload: Workload) -> Transcripts:
         """See `Setting.run`."""
+        answers = {request.name: Answer(request.params.n) for request in workload}
         with LLM(model, **{**fields, **self.fields}) as llm:
-            answers = {request.name: self._answer(llm, request) for request in workload}
+            waiting = deque(self._stream(llm, request, answers[request.name]) for request in workload)
+            turning: deque[Iterator[None]] = deque()
+            while waiting or turning:
+                turning.extend(waiting.popleft() for _ in range(min(1, len(waiting))))
+                turning = deque(stream for stream in turning if next(stream, "ended") is None)
             assert_settled(llm.load())
         return {name: answer.transcript() for name, answer in answers.items()}
 
     @staticmethod
-    def _answer(llm: LLM, request: Request) -> Answer:
-        answer = Answer(request.params.n)
+    def _stream(llm: LLM, request: Request, answer: Answer) -> Iterator[None]:
         for delta in llm.stream(prompt_of(llm, request), request.params):
             answer.add(delta)
-        return answer
+            yield
 
 
 def crowd(llm: LLM, workload: Workload, at_least: Mapping[str, float] | None = None) -> Transcripts:
     """Answers all requests at once; afterwards nothing may be held."""
-    before = llm.load().counters
+    before = llm.load()
     outputs = generate(llm, workload)
-    load = llm.load()
-    assert_settled(load)
-    for name, least in (at_least or {}).items():
-        grown = load.counters[name] - before[name]
-        assert grown >= least, f"{name} grew by {grown}, the setting needs {least}"
+    after = llm.load()
+    assert_settled(after)
+    assert_grown(before, after, at_least or {})
     return {request.name: Answer.whole(output).transcript() for request, output in zip(workload, outputs, strict=True)}
 
 
@@ -150,3 +157,16 @@ def assert_settled(load: EngineLoad) -> None:
     """Nothing runs or waits, and no block is held."""
     assert (load.num_running, load.num_waiting) == (0, 0), load
     assert load.num_free_blocks == load.num_blocks, load
+
+
+def assert_grown(before: EngineLoad, after: EngineLoad, at_least: Mapping[str, float]) -> None:
+    """Counters have grown by so much."""
+    for name, least in at_least.items():
+        grown = after.counters[name] - before.counters[name]
+        assert grown >= least, f"{name} grew by {grown}, the setting needs {least}"
+
+
+def pool_of(model: str, num_tokens: int) -> Fields:
+    """KV memory for so many tokens, whatever the model's shape."""
+    with LLM(model) as llm:
+        return {"kv_cache_memory_bytes": num_tokens * llm.info.kv_bytes_per_token}

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.equality.conftest import TinyBaseline
+from tests.equality.baseline import Baseline
+from tests.equality.conftest import COMMON, TinyBaseline, TinyFile
 from tests.equality.core_process import CoreProcess
-from tests.equality.http import ask_all, leave_early, serving
+from tests.equality.http import ask_all, ask_together, leave_early, serving
+from tests.equality.settings import Alone, pool_of
 from tests.equality.tiny_models import FAMILIES
 from tests.equality.transcript import assert_same
-from tests.equality.workload import shuffled
+from tests.equality.workload import Request, seeded, shuffled
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -19,9 +21,16 @@ def test_beside_neighbours_that_leave(tiny_baseline: TinyBaseline, family: str) 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_beside_neighbours_that_leave_with_little_memory(tiny_baseline: TinyBaseline, family: str) -> None:
-    baseline = tiny_baseline(family)
-    setting = CoreProcess({"num_kv_blocks": 150, "threads": 2, "max_num_batched_tokens": 40}, neighbours_per_request=1)
-    baseline.check(setting)
+    baseline = tiny_baseline(family, "growing")
+    fields = {"max_model_len": 96, "block_size": 4, **pool_of(baseline.model, 136), "threads": 2}
+    baseline.check(CoreProcess(fields, neighbours_per_request=1, at_least={"preemptions": 20}))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_salts_and_priorities(tiny_baseline: TinyBaseline, family: str) -> None:
+    baseline = tiny_baseline(family, "growing")
+    fields = {"max_model_len": 96, **pool_of(baseline.model, 160), "scheduling_policy": "priority"}
+    baseline.check(CoreProcess(fields, neighbours_per_request=1, salts=3, priorities=4, at_least={"preemptions": 5}))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -30,5 +39,14 @@ def test_over_http(tiny_baseline: TinyBaseline, family: str, tmp_path: Path) -> 
     expected = baseline.seen_over_http
     with serving(baseline.model, baseline.fields | {"max_num_batched_tokens": 100}, tmp_path) as url:
         assert_same(expected, ask_all(url, baseline.workload, stream=False))
-        leave_early(url, baseline.workload, after=2)
+        leave_early(url, tuple(request for request in baseline.workload if len(request.prompt) < 150))
         assert_same(expected, ask_all(url, shuffled(baseline.workload), stream=True))
+
+
+def test_many_prompts_in_one_http_request(tiny_file: TinyFile, tmp_path: Path) -> None:
+    params = seeded(4, 12, n=2, logprobs=2, prompt_logprobs=1)
+    workload = tuple(Request(f"prompt {i}", tuple(range(10 + i, 20 + 5 * i)), params) for i in range(12))
+    baseline = Baseline.of(tiny_file("qwen2"), COMMON, workload, Alone())
+    with serving(baseline.model, baseline.fields, tmp_path) as url:
+        for stream in (False, True):
+            assert_same(baseline.seen_over_http, ask_together(url, workload, stream=stream))

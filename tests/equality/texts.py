@@ -1,6 +1,6 @@
 """Requests in plain language, for models that know some."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from octavo.request.params import SamplingParams
 from tests.equality.workload import Request, Workload, greedy, seeded
@@ -16,7 +16,8 @@ LETTER = (
     "We set the first page by lamplight: a notice for the baker, forty words in two sizes of type, and the baker paid "
     "for it in bread. Since then we have printed a calendar, eleven visiting cards and the rules of the swimming club. "
 )
-PROMPTS: tuple[str | tuple[dict[str, str], ...], ...] = (
+Conversation = tuple[dict[str, str], ...]
+PROMPTS: tuple[str | Conversation, ...] = (
     ({"role": "user", "content": "What is the capital of France?"},),
     "The capital of France is",
     ({"role": "system", "content": SYSTEM}, {"role": "user", "content": "Which glue do I use for a leather spine?"}),
@@ -44,11 +45,15 @@ CHOOSING: tuple[Callable[[int, int], SamplingParams], ...] = (
 )
 
 
-def text_workload(count: int, length: int) -> Workload:
+PLAIN_PROMPTS = tuple(prompt for prompt in PROMPTS if isinstance(prompt, str))
+"""For models that cannot chat."""
+
+
+def text_workload(count: int, length: int, prompts: Sequence[str | Conversation] = PROMPTS) -> Workload:
     """So many requests of at most `length` tokens each; every way of choosing meets every prompt in turn."""
-    return tuple(_request(i, length) for i in range(count))
+    return tuple(_request(i, length, prompts) for i in range(count))
 
 
-def _request(i: int, length: int) -> Request:
-    prompt, choosing = i % len(PROMPTS), (i + i // len(PROMPTS)) % len(CHOOSING)
-    return Request(f"{i}: prompt {prompt}, choosing {choosing}", PROMPTS[prompt], CHOOSING[choosing](100 + i, length))
+def _request(i: int, length: int, prompts: Sequence[str | Conversation]) -> Request:
+    prompt, choosing = i % len(prompts), (i + i // len(prompts)) % len(CHOOSING)
+    return Request(f"{i}: prompt {prompt}, choosing {choosing}", prompts[prompt], CHOOSING[choosing](100 + i, length))

@@ -1,6 +1,12 @@
 """Small random models, so chosen that together they take every path of the kernels."""
 
+from pathlib import Path
+
+import numpy as np
+
 from octavo.execution.loader.tiny.spec import TinyModel
+from octavo.execution.loader.tiny.weights import build_weights
+from octavo.execution.loader.tiny.write import write_tiny_model
 from octavo.execution.quant import TensorType as Q
 
 FAMILIES = {
@@ -47,4 +53,28 @@ FORMATS = {
         architecture="gemma3", tensor_type=Q.BF16, heads=4, kv_heads=2, head_dim=64, window=5, window_period=3, layers=4
     ),
 }
-"""Every tensor type that can be loaded, head sizes 64, 80, 96, 128 and 256, heads per KV head from 1 to 12."""
+"""Every tensor type that can be loaded, head sizes 64, 80, 96, 128 and 256, heads per KV head from 1 to 11."""
+
+POISONABLE = {
+    "int8 activations": TinyModel(
+        tensor_type=Q.Q4_0, embedding_type=Q.F32, tied=False, heads=6, kv_heads=2, head_dim=64
+    ),
+    "float activations": TinyModel(
+        tensor_type=Q.F16, embedding_type=Q.F32, tied=False, heads=6, kv_heads=2, head_dim=64
+    ),
+}
+"""Embedding and output matrix apart, so that a token can be poison without spoiling the logits of all."""
+POISON = {6: np.inf, 7: np.nan}
+"""Token ids whose embedding is no number; `tiny_workload` does not use them."""
+
+
+def write_poisoned_model(path: Path, model: TinyModel) -> Path:
+    """Writes a model in which a few token ids give infinity or NaN."""
+    embedding = build_weights(model)["model.embed_tokens.weight"].raw.reshape(model.vocab_size, -1)
+    data = write_tiny_model(path, model).read_bytes()
+    for token, value in POISON.items():
+        row = embedding[token].tobytes()
+        assert data.count(row) == 1
+        data = data.replace(row, np.full(model.hidden, value, np.float32).tobytes())
+    path.write_bytes(data)
+    return path

@@ -3,7 +3,7 @@ scheduler or the cache treats in its own way."""
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo.request.params import SamplingParams
 
@@ -44,6 +44,32 @@ def reverse(workload: Workload) -> Workload:
 def in_order(workload: Workload) -> Workload:
     """As they are."""
     return workload
+
+
+def nobody(_: Workload) -> Workload:
+    """No neighbours."""
+    return ()
+
+
+def failing(workload: Workload) -> Workload:
+    """For each request one with its prompt that fails when its second token is chosen: none is left to choose."""
+    one_token = greedy(4, allowed_token_ids=(9,), bad_words_token_ids=((9, 9),), logprobs=1)
+    return tuple(replace(request, name=f"failing, {request.name}", params=one_token) for request in workload)
+
+
+def poisoned(workload: Workload) -> Workload:
+    """For each request of token ids one that begins alike, but holds a token whose embedding is no number."""
+    chance = random.Random(13)
+    return tuple(
+        replace(request, name=f"poisoned, {request.name}", prompt=_with_poison(request.prompt, chance))
+        for request in workload
+        if isinstance(request.prompt, tuple) and not request.messages
+    )
+
+
+def _with_poison(prompt: tuple[object, ...], chance: random.Random) -> tuple[int, ...]:
+    at = chance.randrange(len(prompt))
+    return (*prompt[:at], chance.choice((6, 7)), *prompt[at:])  # type: ignore[return-value]
 
 
 def greedy(max_tokens: int, **more: object) -> SamplingParams:
@@ -90,6 +116,7 @@ def tiny_workload(vocab_size: int, eos_ids: Sequence[int]) -> Workload:
             "seeded penalties", text[:48], seeded(9, 24, repetition_penalty=0.9, frequency_penalty=-0.5, logprobs=2)
         ),
         Request("three answers", text[:80], seeded(10, 16, n=3, logprobs=2)),
+        Request("two equal answers", text[5:37], greedy(40, n=2, logprobs=1)),
         Request("prompt logprobs", text[:90], greedy(8, prompt_logprobs=3, logprobs=3)),
         Request("prompt logprobs of two answers", text[:33], seeded(11, 8, n=2, prompt_logprobs=0)),
         Request("stop strings", text[50:70], seeded(12, 40, stop=STOPS)),
@@ -125,7 +152,6 @@ KERNEL_REQUESTS = {
     "two tokens in",
     "across a tile border",
     "across a partition border",
-    "two partitions in",
     "shared beginning",
     "top_k",
     "penalties",

@@ -1,16 +1,17 @@
-"""Same request, same tokens, same logprob bits: a real model. A dozen requests by default, forty in the slow part."""
+"""Same request, same tokens, same logprob bits: real models. SmolLM2 with a dozen requests by default and with forty in
+the slow part, the others there too."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.equality.baseline import Baseline
+from tests.equality.baseline import Baseline, need_isa
 from tests.equality.core_process import CoreProcess
 from tests.equality.http import ask_all, serving
 from tests.equality.settings import Again, AloneUncached, Crowd, Setting, Streamed
-from tests.equality.texts import text_workload
+from tests.equality.texts import PLAIN_PROMPTS, text_workload
 from tests.equality.transcript import assert_same
-from tests.equality.workload import reverse, shuffled
+from tests.equality.workload import Workload, reverse, shuffled
 from tests.models import model_path
 
 FIELDS = {"max_model_len": 288, "kv_cache_memory_bytes": 128 * 2**20, "threads": 2, "max_num_batched_tokens": 2048}
@@ -26,26 +27,29 @@ SETTINGS: dict[str, Setting] = {
     "blocks of 32": Crowd({"block_size": 32}),
     "1 thread": Crowd({"threads": 1}),
     "3 threads": Crowd({"threads": 3}, order=shuffled),
+    "avx2": Crowd({"isa": "avx2"}),
 }
-POOL = {"max_model_len": 256, "num_kv_blocks": 68, "block_size": 4}
+POOL = {"max_model_len": 256, "num_kv_blocks": 301, "block_size": 2}
 
 
-def _baseline(count: int, length: int) -> Baseline:
-    return Baseline.of(str(model_path("smollm2-135m")), FIELDS, text_workload(count, length), AloneUncached())
+def _baseline(alias: str, workload: Workload) -> Baseline:
+    return Baseline.of(str(model_path(alias)), FIELDS, workload, AloneUncached())
 
 
 @pytest.fixture(scope="module")
 def dozen() -> Baseline:
-    return _baseline(12, 12)
+    return _baseline("smollm2-135m", text_workload(12, 10))
 
 
 @pytest.fixture(scope="module")
 def forty() -> Baseline:
-    return _baseline(40, 16)
+    return _baseline("smollm2-135m", text_workload(40, 16))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_dozen(dozen: Baseline, setting: str) -> None:
+    if setting == "avx2":
+        need_isa("avx2", dozen.isa)
     dozen.check(SETTINGS[setting])
 
 
@@ -56,8 +60,7 @@ def test_a_dozen_over_http(dozen: Baseline, tmp_path: Path) -> None:
 
 
 def test_three_on_the_portable_path(dozen: Baseline) -> None:
-    if dozen.isa == "portable":
-        pytest.skip("this processor has the portable path only")
+    need_isa("portable", dozen.isa)
     chosen = (dozen.workload[0], dozen.workload[1], dozen.workload[9])
     assert_same(
         {request.name: dozen.answers[request.name].transcript() for request in chosen},
@@ -68,6 +71,8 @@ def test_three_on_the_portable_path(dozen: Baseline) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_forty(forty: Baseline, setting: str) -> None:
+    if setting == "avx2":
+        need_isa("avx2", forty.isa)
     forty.check(SETTINGS[setting])
 
 
@@ -91,3 +96,11 @@ def test_forty_over_http(forty: Baseline, tmp_path: Path) -> None:
     with serving(forty.model, forty.fields, tmp_path) as url:
         assert_same(forty.seen_over_http, ask_all(url, forty.workload, stream=False))
         assert_same(forty.seen_over_http, ask_all(url, shuffled(forty.workload), stream=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alias", ["gemma3-270m", "qwen2.5-coder-0.5b"])
+def test_other_models(alias: str) -> None:
+    baseline = _baseline(alias, text_workload(6, 6, PLAIN_PROMPTS))
+    baseline.check(Crowd({"max_num_batched_tokens": 48, "threads": 3, "block_size": 8}, order=shuffled))
+    baseline.check(Again(order=reverse))
