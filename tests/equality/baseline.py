@@ -1,18 +1,24 @@
 """What every setting is compared with: the same requests alone."""
 
 from dataclasses import dataclass
+from typing import get_args, get_type_hints
 
 import pytest
 
 from octavo import LLM
 from octavo._native import resolve_isa
-from octavo.config import EngineConfig
+from octavo.config import EngineConfig, ExecutionConfig
 from octavo.engine.words import load_words
 from octavo.hub import resolve
 from tests.equality.http import SeenAnswer
 from tests.equality.settings import Alone, AloneUncached, Fields, Setting
 from tests.equality.transcript import Answer, Transcripts, assert_same
 from tests.equality.workload import Workload
+
+INSTRUCTION_SETS: tuple[str, ...] = tuple(
+    isa for isa in get_args(get_type_hints(ExecutionConfig)["isa"]) if isa != "auto"
+)
+"""Every kernel path there is (the first choice is `auto`), whether or not this processor has it."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Sequence
 
+from octavo._native import available_isas
 from tests.equality.settings import Again, Crowd, Setting
 from tests.equality.workload import in_order, reverse, shuffled
 
@@ -13,13 +14,13 @@ CHOICES: dict[str, Sequence[object]] = {
     "enable_prefix_caching": (True, True, False),
     "block_size": (1, 2, 4, 8, 16, 32, 64),
     "threads": (1, 2, 3),
-    "isa": ("auto", "auto", "auto", "avx2", "avx2", "portable"),
+    "isa": ("auto", "auto", "auto", *available_isas()),
     "watermark": (0.0, 0.1),
 }
 
 
 def random_settings(seed: str, count: int) -> Iterator[Setting]:
-    """So many settings; the same for the same seed."""
+    """So many settings; the same for the same seed on processors of one kind."""
     chance = random.Random(seed)
     for _ in range(count):
         fields = {name: chance.choice(values) for name, values in CHOICES.items()}

@@ -3,14 +3,14 @@
 import pytest
 
 from octavo.request.outputs import FinishReason
-from tests.equality.baseline import Baseline, need_isa
+from tests.equality.baseline import INSTRUCTION_SETS, Baseline, need_isa
 from tests.equality.conftest import TinyBaseline
 from tests.equality.random_settings import random_settings
 from tests.equality.settings import Again, Crowd, Setting, Streamed, pool_of
 from tests.equality.tiny_models import FAMILIES, FORMATS, POISONABLE
 from tests.equality.workload import failing, poisoned, reverse, shuffled
 
-ISAS: dict[str, Setting] = {isa: Crowd({"isa": isa}) for isa in ("avx512", "avx2", "portable")}
+ISAS: dict[str, Setting] = {isa: Crowd({"isa": isa}) for isa in INSTRUCTION_SETS}
 SETTINGS: dict[str, Setting] = {
     "all at once": Crowd(),
     "shuffled": Crowd(order=shuffled),
