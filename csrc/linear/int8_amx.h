@@ -13,7 +13,7 @@ namespace octavo {
 namespace {
 
 constexpr int kTileRows = 16;
-constexpr int kStretchBytes = 24 << 10;  // of a column, kept in L1 for all rows
+constexpr int kStretchBytes = 16 << 10;  // of a column, kept in L1 for all rows, beside as much of the rows
 
 // ---- operands: sixteen rows of one group, and a group of a tile column
 
