@@ -52,10 +52,11 @@ class InputProcessor:
         params = self._complete(params, len(prompt_token_ids))
         eos_token_ids = () if params.ignore_eos else self._info.eos_token_ids
         _check_allowed(params, eos_token_ids)
+        shared_ids = list(prompt_token_ids)  # by all choices: nobody writes to it
         choices = tuple(
             GenerateRequest(
                 request_id=request_id if params.n == 1 else f"{request_id}-{index}",
-                prompt_token_ids=list(prompt_token_ids),
+                prompt_token_ids=shared_ids,
                 params=_choice_params(params, index),
                 eos_token_ids=eos_token_ids,
                 tenant=options.tenant,
@@ -82,8 +83,7 @@ class InputProcessor:
         if isinstance(ids, bytes) or not isinstance(ids, Iterable):
             raise InvalidRequestError("prompt", ids, "must be a text or a sequence of token ids")
         for token_id in ids:
-            known = isinstance(token_id, Integral) and not isinstance(token_id, bool)
-            if not known or not 0 <= token_id < self._info.vocab_size:
+            if not _is_integer(token_id) or not 0 <= token_id < self._info.vocab_size:
                 raise InvalidRequestError("prompt", token_id, f"token ids run from 0 to {self._info.vocab_size - 1}")
         return tuple(int(token_id) for token_id in ids)
 
@@ -126,6 +126,10 @@ class InputProcessor:
             if self._tokenizer is not None
         )
         return tuple(spellings)
+
+
+def _is_integer(value: object) -> bool:
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def _check_allowed(params: SamplingParams, eos_token_ids: Sequence[int]) -> None:

@@ -10,6 +10,8 @@ from octavo.errors import InvalidRequestError
 MAX_N = 128
 MAX_LOGPROBS = 1024
 MAX_SEED = 2**63 - 1
+MAX_BAD_WORDS = 1024
+"""Each is looked for at every token."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,6 +139,7 @@ def _validate(p: SamplingParams) -> None:
         "must name at least one token id, or be left out",
     )
     _require(all(p.bad_words_token_ids), "bad_words", p.bad_words_token_ids, "must not hold an empty word")
+    _require(len(p.bad_words) <= MAX_BAD_WORDS, "bad_words", len(p.bad_words), f"must be at most {MAX_BAD_WORDS} words")
     _require(all(p.bad_words), "bad_words", p.bad_words, "must not hold an empty word")
     _require(all(p.stop), "stop", p.stop, "must not hold an empty string")
     _require(p.detokenize or not p.stop, "stop", p.stop, "needs detokenize=True; use stop_token_ids instead")
@@ -166,6 +169,8 @@ def validate_against_vocabulary(params: SamplingParams, vocab_size: int, max_log
         "stop_token_ids": params.stop_token_ids,
         "bad_words": [i for word in params.bad_words_token_ids for i in word],
     }
+    for field in ("allowed_token_ids", "stop_token_ids"):
+        _require(len(named[field]) <= vocab_size, field, len(named[field]), f"there are {vocab_size} token ids in all")
     for field, ids in named.items():
         for token_id in ids:
             _require(0 <= token_id < vocab_size, field, token_id, f"token ids run from 0 to {vocab_size - 1}")

@@ -49,10 +49,10 @@ ILLEGAL = {
     "min_tokens": [-1, 2**63],
     "n": [0, -1, 129, 2**31, True],
     "stop": [5, {"a": 1}, ["a", 5], [""], "", ["x"] * 65],
-    "stop_token_ids": [[-1], [10**6], ["a"], 5],
+    "stop_token_ids": [[-1], [10**6], ["a"], 5, [7] * 1000],
     "logit_bias": [{"99999": 5}, {"-1": 1}, {"x": 1}, {"5": 101}, {"5": "a"}, [5]],
-    "allowed_token_ids": [[], [10**6], [2**70]],
-    "bad_words": [[""], "word"],
+    "allowed_token_ids": [[], [10**6], [2**70], [7] * 1000],
+    "bad_words": [[""], "word", ["x"] * 1025],
     "prompt_logprobs": [-1, 21],
     "truncate_prompt_tokens": [0, -2],
     "cache_salt": ["", "x" * 200, 5],
@@ -334,3 +334,9 @@ def test_no_request_breaks_the_server(http: httpx.Client, path: str, fields: dic
     assert answer.status_code in (200, 400, 404), (body, answer.text)
     if answer.status_code != 200:
         check_error(answer, answer.status_code)
+
+
+def test_prompts_times_n_is_bounded(http: httpx.Client) -> None:
+    error = check_error(http.post("/v1/completions", json={"prompt": ["x"] * 1024, "n": 5}), 400)
+    assert error["param"] == "n"
+    assert "5120 answers" in error["message"]

@@ -22,6 +22,8 @@ from octavo.server.openai.sampling import check_cache_salt, check_priority, chec
 from octavo.server.serving_engine import TextCodec
 
 DEFAULT_MAX_TOKENS = 16
+MAX_ANSWERS = 4096
+"""Of one request: all its prompts' choices."""
 
 
 class CompletionFormat:
@@ -78,6 +80,7 @@ class Completions:
         model = self._server.model_name(body.model)
         check_streaming(body)
         _check_best_of(body)
+        _check_num_answers(body)
         options = self._options(body)
         params = self._params(body)
         prompts = [await self._prompt(body, prompt, params) for prompt in body.prompt]
@@ -138,6 +141,14 @@ class Completions:
         if len(fitted) == len(encoded.token_ids):
             return encoded
         return await encode_prompt(engine, fitted, echo=echo)
+
+
+def _check_num_answers(body: CompletionBody) -> None:
+    count = len(body.prompt) * (body.n or 1)
+    if count > MAX_ANSWERS:
+        raise InvalidRequestError(
+            "n", body.n, f"{len(body.prompt)} prompts make {count} answers, of at most {MAX_ANSWERS}"
+        )
 
 
 def _check_best_of(body: CompletionBody) -> None:

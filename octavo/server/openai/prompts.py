@@ -27,13 +27,14 @@ async def encode_prompt(engine: ServingEngine, prompt: str | list[int], *, echo:
     Raises:
         InvalidRequestError: an id outside the vocabulary; an empty prompt; text without a tokenizer.
     """
+    await asyncio.sleep(0)  # a prompt of many may be short, all of them together are not: others get their turn
     if isinstance(prompt, str):
         token_ids = await encode_text(_tokenizer(engine, prompt), prompt, add_special=True)
         if not token_ids:
             raise InvalidRequestError("prompt", prompt, "must hold at least one token")
         return Prompt(token_ids, prompt)
     check_ids(prompt, engine.info.vocab_size, "prompt")
-    return Prompt(prompt, _tokenizer(engine, prompt).decode(prompt) if echo else "")
+    return Prompt(prompt, await decode_ids(_tokenizer(engine, prompt), prompt) if echo else "")
 
 
 async def encode_text(tokenizer: TextCodec, text: str, *, add_special: bool, parse_special: bool = False) -> list[int]:
@@ -41,6 +42,13 @@ async def encode_text(tokenizer: TextCodec, text: str, *, add_special: bool, par
     if len(text) < LONG_TEXT_CHARS:
         return tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
     return await asyncio.to_thread(tokenizer.encode, text, add_special=add_special, parse_special=parse_special)
+
+
+async def decode_ids(tokenizer: TextCodec, token_ids: list[int], *, skip_special: bool = True) -> str:
+    """Text of any number of token ids, without holding up the event loop."""
+    if len(token_ids) < LONG_TEXT_CHARS:
+        return tokenizer.decode(token_ids, skip_special=skip_special)
+    return await asyncio.to_thread(tokenizer.decode, token_ids, skip_special=skip_special)
 
 
 def check_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
