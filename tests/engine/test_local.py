@@ -51,15 +51,16 @@ def quick_switches() -> Iterator[None]:
 
 
 @pytest.fixture
-def time_limit() -> Iterator[None]:
-    """SIGALRM raises TimeIsUpError."""
+def raising_signals() -> Iterator[None]:
+    """SIGALRM raises TimeIsUpError, SIGINT KeyboardInterrupt (a background process starts with SIGINT ignored)."""
 
     def ring(_: int, __: FrameType | None) -> None:
         raise TimeIsUpError
 
-    before = signal.signal(signal.SIGALRM, ring)
+    alarm, interrupt = signal.signal(signal.SIGALRM, ring), signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGALRM, alarm)
+    signal.signal(signal.SIGINT, interrupt)
 
 
 @pytest.mark.usefixtures("quick_switches")
@@ -82,7 +83,7 @@ def test_threads_share_an_llm_and_each_gets_what_it_would_get_alone() -> None:
     assert llm.load().num_free_blocks == llm.load().num_blocks
 
 
-@pytest.mark.usefixtures("time_limit")
+@pytest.mark.usefixtures("raising_signals")
 @pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, TimeIsUpError)], ids=["ctrl-c", "limit"]
 )
@@ -95,6 +96,7 @@ def test_a_signal_in_mid_step_ends_the_generation_and_leaves_the_engine_whole(
     assert is_sound(llm)
 
 
+@pytest.mark.usefixtures("raising_signals")
 def test_a_signal_in_the_step_of_another_generation_costs_a_resting_one_nothing() -> None:
     llm = in_step(6, lambda: signal.raise_signal(signal.SIGINT))
     resting = llm.stream("a", GREEDY)
