@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -129,6 +130,22 @@ class Streamed:
         for delta in llm.stream(prompt_of(llm, request), request.params):
             answer.add(delta)
             yield
+
+
+@dataclass(frozen=True)
+class SharedByThreads:
+    """Threads that share one `LLM`, each with a request at a time."""
+
+    fields: Fields = field(default_factory=dict)
+    num_callers: int = 8
+
+    def run(self, model: str, fields: Fields, workload: Workload) -> Transcripts:
+        """See `Setting.run`."""
+        with LLM(model, **{**fields, **self.fields}) as llm, ThreadPoolExecutor(self.num_callers) as callers:
+            answers = callers.map(lambda request: Answer.whole(*generate(llm, [request])), workload)
+            transcripts = {request.name: seen.transcript() for request, seen in zip(workload, answers, strict=True)}
+            assert_settled(llm.load())
+        return transcripts
 
 
 def crowd(llm: LLM, workload: Workload, at_least: Mapping[str, float] | None = None) -> Transcripts:

@@ -6,7 +6,7 @@ from octavo.request.outputs import FinishReason
 from tests.equality.baseline import INSTRUCTION_SETS, Baseline, need_isa
 from tests.equality.conftest import TinyBaseline
 from tests.equality.random_settings import random_settings
-from tests.equality.settings import Again, Crowd, Setting, Streamed, pool_of
+from tests.equality.settings import Again, Crowd, Setting, SharedByThreads, Streamed, pool_of
 from tests.equality.tiny_models import FAMILIES, FORMATS, POISONABLE
 from tests.equality.workload import failing, poisoned, reverse, shuffled
 
@@ -30,6 +30,7 @@ SETTINGS: dict[str, Setting] = {
     "2 threads": Crowd({"threads": 2}),
     "3 threads": Crowd({"threads": 3}),
     "streams that take turns": Streamed(),
+    "an LLM that callers share": SharedByThreads(),
     "neighbours that fail": Crowd(neighbours=failing, order=shuffled, at_least={"finished_error": 25}),
     "neighbours that fail, budget 16": Crowd(
         {"max_num_batched_tokens": 16}, neighbours=failing, order=shuffled, at_least={"finished_error": 25}
