@@ -59,7 +59,7 @@ def _octavo_bench(arguments: list[Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         start = "from octavo.cli.main import main; main()"
-        command = [sys.executable, "-P", "-c", start, "bench", *map(str, arguments), "--json", str(out)]
+        command = [sys.executable, "-c", start, "bench", *map(str, arguments), "--json", str(out)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         figures: dict[str, Any] = json.loads(out.read_text())
         return figures

@@ -8,7 +8,7 @@
 
 namespace octavo {
 
-// How cache layers lie over the pool; see octavo/kv/spec.py.
+// How cache layers lie over the pool; see src/octavo/kv/spec.py.
 struct KvShape {
   int num_blocks, block_size, layers_per_block;
   FloatType type;

@@ -1,4 +1,4 @@
-// The row-wise ops of a program; see octavo/model/program.py for what each computes.
+// The row-wise ops of a program; see src/octavo/model/program.py for what each computes.
 #pragma once
 #include <memory>
 

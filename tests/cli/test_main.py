@@ -19,7 +19,7 @@ COMMANDS = ["chat", "complete", "serve", "models", "pull", "doctor", "bench thro
 def octavo(*arguments: str, cache: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
     """Runs `octavo` in a process of its own."""
     environment = os.environ | ({"OCTAVO_CACHE": str(cache)} if cache else {})
-    command = [sys.executable, "-P", "-c", RUN, *arguments]
+    command = [sys.executable, "-c", RUN, *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, input=given, env=environment, check=False, timeout=120
     )
@@ -48,7 +48,7 @@ def test_help_lists_the_commands_and_is_quick() -> None:
 def test_help_imports_nothing_heavy() -> None:
     heavy = ("numpy", "fastapi", "uvicorn", "zmq", "tokenizers", "rich", "torch", "octavo._native", "octavo.engine")
     code = f"import sys, octavo.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
@@ -124,7 +124,7 @@ def test_unknown_flags_suggest_help(command: str) -> None:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_a_closed_stream_is_no_internal_error(tmp_path: Path, closed: str) -> None:
     """The command fails for want of a question, and says so where it can."""
-    command = f'exec "$0" -P -c "{RUN}" chat -m ./absent.gguf {closed}'
+    command = f'exec "$0" -c "{RUN}" chat -m ./absent.gguf {closed}'
     done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "internal error" not in done.stderr
@@ -133,7 +133,7 @@ def test_a_closed_stream_is_no_internal_error(tmp_path: Path, closed: str) -> No
 
 def test_a_full_disk_is_named(tiny_model: str) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        command = [sys.executable, "-P", "-c", RUN, "complete", "x", "-m", tiny_model, "--max-tokens", "3"]
+        command = [sys.executable, "-c", RUN, "complete", "x", "-m", tiny_model, "--max-tokens", "3"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "octavo: output: No space left on device\n")
 
@@ -156,7 +156,7 @@ def test_a_narrow_terminal_and_locale_keep_a_text_usable(
 
 @pytest.mark.parametrize("arguments", [["complete", b"caf\xe9"], ["chat", b"caf\xe9"], ["chat"]])
 def test_a_prompt_in_another_encoding_is_refused(tiny_model: str, arguments: list[str | bytes]) -> None:
-    command = [sys.executable, "-P", "-c", RUN, *arguments, "-m", tiny_model]
+    command = [sys.executable, "-c", RUN, *arguments, "-m", tiny_model]
     done = subprocess.run(command, input=b"caf\xe9", capture_output=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(b"octavo: prompt=b'\\xe9': byte 3 is not UTF-8")

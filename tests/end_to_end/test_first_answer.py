@@ -14,7 +14,7 @@ RUN = "from octavo.cli.main import main; main()"
 
 def octavo(*arguments: str, given: str = "") -> str:
     """Runs a command that must succeed; what it printed."""
-    command = [sys.executable, "-P", "-c", RUN, *arguments]
+    command = [sys.executable, "-c", RUN, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, input=given, timeout=280, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

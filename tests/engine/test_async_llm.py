@@ -155,7 +155,7 @@ def test_a_killed_client_takes_its_core_along(tiny_model: str) -> None:
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
-    with subprocess.Popen([sys.executable, "-P", "-c", script], stdout=subprocess.PIPE, text=True) as client:
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         core = psutil.Process(int(client.stdout.readline()))
         client.kill()

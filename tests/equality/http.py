@@ -44,7 +44,7 @@ def serving(model: str, fields: Fields, folder: Path) -> Iterator[str]:
         folder: for its log.
     """
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in fields.items()]
-    command = [sys.executable, "-P", "-c", SERVE, model, "--port=0", *flags]
+    command = [sys.executable, "-c", SERVE, model, "--port=0", *flags]
     with (
         (folder / "server.log").open("w+") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=_same_imports()) as server,

@@ -83,7 +83,7 @@ def test_workers_that_went_to_sleep_come_back() -> None:
 
 
 def test_a_forked_child_gets_its_own_workers() -> None:
-    command = [sys.executable, "-P", "-c", FORK_SCRIPT]
+    command = [sys.executable, "-c", FORK_SCRIPT]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "both ran\n", "")
 

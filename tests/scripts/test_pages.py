@@ -30,14 +30,14 @@ def test_rooms_on_the_architecture_page_are_those_of_the_package() -> None:
     listed = {
         name for row in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
-    rooms = {init.parent.name for init in (ROOT / "octavo").glob("*/__init__.py")}
+    rooms = {init.parent.name for init in (ROOT / "src" / "octavo").glob("*/__init__.py")}
     assert rooms <= listed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_scripts_and_modules_named_on_pages_exist(page: Path) -> None:
     text = page.read_text()
-    paths = re.findall(r"`((?:scripts|benchmarks|tests|octavo|csrc)/[\w/.-]+)`", text)
+    paths = re.findall(r"`((?:scripts|benchmarks|tests|src|csrc)/[\w/.-]+)`", text)
     assert [path for path in paths if not (ROOT / path).exists()] == []
     modules = re.findall(r"python -m (octavo(?:\.\w+)+)", text)
-    assert [name for name in modules if not (ROOT / (name.replace(".", "/") + ".py")).exists()] == []
+    assert [name for name in modules if not (ROOT / "src" / (name.replace(".", "/") + ".py")).exists()] == []

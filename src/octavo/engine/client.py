@@ -250,8 +250,8 @@ def _socket_folder() -> Path:
 
 
 def _same_imports() -> dict[str, str]:
-    """The environment in which a new interpreter imports what this one does. `-P` keeps it from looking into the
-    working directory first: the checkout that Octavo was installed from may lie there, without the native core."""
+    """The environment in which a new interpreter imports what this one does; `-P` keeps it from looking into the
+    working directory first."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
