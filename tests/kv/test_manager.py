@@ -365,3 +365,46 @@ def test_an_idle_manager_uses_no_block_even_with_everything_cached():
     manager.free(held)
     assert manager.num_cached_blocks == 4
     assert manager.num_free_blocks == manager.num_blocks == 4
+
+
+# ---- for those who put requests in order and forecast
+
+
+@pytest.mark.parametrize("layers", [(FULL,), (FULL, WINDOWED)])
+def test_num_hit_blocks_is_what_match_finds(layers):
+    manager = make_manager(32, layers=layers)
+    start(manager, range(20))
+    for length in (1, 4, 5, 9, 20, 30):
+        held = manager.open(list(range(length)))
+        assert manager.num_hit_blocks(held) == manager.match(held).num_blocks
+        assert len(manager.hit_names(held)) == (length - 1) // 4
+
+
+def test_a_request_that_reads_nothing_has_no_names_to_find():
+    manager = make_manager()
+    start(manager, range(20))
+    held = manager.open(list(range(20)), reads_cache=False)
+    assert manager.hit_names(held) == [] and manager.num_hit_blocks(held) == 0
+
+
+def test_private_blocks_are_those_that_become_free():
+    manager = make_manager(32, layers=(FULL, WINDOWED))
+    first, _ = start(manager, [*range(12), 50, 51, 52])
+    assert manager.num_private_blocks(first) == 8
+    second, _ = start(manager, [*range(12), 60])
+    assert manager.num_private_blocks(second) == 2
+    free = manager.num_free_blocks
+    assert manager.num_private_blocks(first) == 2
+    manager.free(first)
+    assert manager.num_free_blocks == free + 2
+    assert manager.num_private_blocks(second) == 8
+
+
+def test_a_listener_hears_each_name_that_becomes_findable():
+    manager = make_manager()
+    heard = []
+    manager.listen(heard.append)
+    held, _ = start(manager, range(13))
+    assert heard == held.hashes[:3]
+    start(manager, range(13))
+    assert heard == held.hashes[:3]

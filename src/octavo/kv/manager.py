@@ -1,12 +1,13 @@
 """The KV manager: which block a request gets, what it shares, and when a block can be found again."""
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from octavo.kv.blocks import Block, BlockPool
 from octavo.kv.conservation import check_conservation
 from octavo.kv.groups import AttentionGroup, GroupPolicy, common_hit
-from octavo.kv.hashing import BlockHasher, salt_key
+from octavo.kv.hashing import BlockHash, BlockHasher, salt_key
 from octavo.kv.request_blocks import BlockIds, RequestBlocks
 from octavo.kv.spec import KVLayout
 
@@ -86,6 +87,35 @@ class KVManager:
         count = common_hit(self._groups, held.hashes, limit)
         free = sum(block.ref == 0 for blocks in self._hit_blocks(held, count) for block in blocks)
         return PrefixHit(count, count * self._block_size, free)
+
+    def hit_names(self, held: RequestBlocks) -> Sequence[BlockHash]:
+        """Names of all whole blocks that `match` could find, from the first; more may follow behind them.
+
+        Empty for a request that reads nothing from the cache.
+        """
+        limit = self._hit_limit(held)
+        self._name_blocks(held, limit)
+        return held.hashes[:limit]
+
+    def num_hit_blocks(self, held: RequestBlocks) -> int:
+        """Blocks per group that `match` would find now; O(log n) for full attention."""
+        limit = self._hit_limit(held)
+        self._name_blocks(held, limit)
+        return common_hit(self._groups, held.hashes, limit)
+
+    def num_private_blocks(self, held: RequestBlocks) -> int:
+        """Blocks, over all groups, that only this request holds: what is free once it ends. O(log blocks).
+
+        Who holds a block holds all before it, so in a table references never grow:
+
+            references   3 3 2 2 | 1 1 1
+        """
+        return sum(len(table) - bisect_left(table, True, key=_is_private) for table in held.tables)
+
+    def listen(self, on_publish: Callable[[BlockHash], None]) -> None:
+        """Has `on_publish` called with each name that becomes findable in some group, until another one listens."""
+        for group in self._groups:
+            group.index.on_publish = on_publish
 
     def num_blocks_needed(self, hit: PrefixHit, num_tokens: int) -> int:
         """Free blocks that a request with this hit takes to hold `num_tokens` tokens."""
@@ -195,6 +225,9 @@ class KVManager:
         """Verifies conservation, see `check_conservation`. O(blocks); for tests and idle moments."""
         check_conservation(self._pool, [group.index for group in self._groups], list(self._holders))
 
+    def _hit_limit(self, held: RequestBlocks) -> int:
+        return (len(held.token_ids) - 1) // self._block_size if held.reads_cache else 0
+
     def _hit_blocks(self, held: RequestBlocks, count: int) -> list[list[Block]]:
         """[group] -> the published blocks of the first `count` names."""
         found = [[group.index.get(name) for name in held.hashes[:count]] for group in self._groups]
@@ -254,3 +287,7 @@ class KVManager:
             self._pool.demote(block)
         gone = set(blocks)
         self._publications = [entry for entry in self._publications if entry[1] not in gone]
+
+
+def _is_private(block: Block) -> bool:
+    return block.ref == 1

@@ -1,6 +1,6 @@
 """The prefix index of one cache group: block hash -> published block."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from octavo.kv.blocks import Block
 from octavo.kv.hashing import BlockHash
@@ -16,6 +16,8 @@ class PrefixIndex:
 
     def __init__(self) -> None:
         self._block_by_hash: dict[BlockHash, Block] = {}
+        self.on_publish: Callable[[BlockHash], None] | None = None
+        """Called with each name that becomes findable."""
 
     def __len__(self) -> int:
         return len(self._block_by_hash)
@@ -49,6 +51,8 @@ class PrefixIndex:
         if parent is not None:
             parent.num_children += 1
         self._block_by_hash[block_hash] = block
+        if self.on_publish is not None:
+            self.on_publish(block_hash)
 
     def remove(self, block: Block) -> None:
         """Makes a childless published block unfindable."""
