@@ -9,5 +9,6 @@ void bind_executor(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);
 void bind_ops(nanobind::module_& m);
+void bind_peaks(nanobind::module_& m);
 
 }  // namespace octavo

@@ -7,4 +7,5 @@ NB_MODULE(_native, m) {
   octavo::bind_sampling(m);
   octavo::bind_ops(m);
   octavo::bind_executor(m);
+  octavo::bind_peaks(m);
 }

@@ -173,3 +173,17 @@ class Executor:
     def kv_bytes(self) -> int: ...
     @property
     def scratch_bytes(self) -> int: ...
+
+# --- peaks --------------------------------------------------------------------------------------------------------
+
+def int8_peak(pool: ThreadPool, isa: str, seconds: float) -> float:
+    """Most multiplications and additions of bytes per second, in registers, with the path's own instructions.
+
+    A multiply and an add count two. The best of runs that last `seconds` altogether.
+    """
+
+def float_peak(pool: ThreadPool, isa: str, seconds: float) -> float:
+    """Most floating-point operations per second; a fused multiply-add counts two."""
+
+def read_peak(pool: ThreadPool, isa: str, seconds: float, bytes: int) -> float:
+    """Most bytes read per second from `bytes` of memory in huge pages, which should exceed all caches."""
