@@ -49,7 +49,7 @@ double float_peak(ThreadPool& pool, const std::string& isa, double seconds) {
 }
 
 double read_peak(ThreadPool& pool, const std::string& isa, double seconds, size_t bytes) {
-  if (bytes < (size_t{1} << 20)) throw std::invalid_argument("bytes=" + std::to_string(bytes) + ": at least 2^20");
+  if (bytes < (size_t{1} << 20)) throw std::invalid_argument("num_bytes=" + std::to_string(bytes) + ": at least 2^20");
   const PeakKernels& kernels = peak_kernels(resolve_isa(isa));
   const Region memory(bytes, "measuring how fast memory is read");
   for (size_t i = 0; i < bytes; i += 4096) memory.data()[i] = 1;  // or all pages are the same zero page
@@ -73,8 +73,8 @@ void bind_peaks(nb::module_& m) {
         "Most multiplications and additions of bytes per second, in registers, with the path's own instructions.");
   m.def("float_peak", &float_peak, nb::arg("pool"), nb::arg("isa"), nb::arg("seconds"), no_gil,
         "Most floating-point operations per second; a fused multiply-add counts two.");
-  m.def("read_peak", &read_peak, nb::arg("pool"), nb::arg("isa"), nb::arg("seconds"), nb::arg("bytes"), no_gil,
-        "Most bytes read per second from `bytes` of memory in huge pages, which should exceed all caches.");
+  m.def("read_peak", &read_peak, nb::arg("pool"), nb::arg("isa"), nb::arg("seconds"), nb::arg("num_bytes"), no_gil,
+        "Most bytes read per second from `num_bytes` of memory in huge pages, which should exceed all caches.");
 }
 
 }  // namespace octavo

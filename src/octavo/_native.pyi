@@ -185,5 +185,5 @@ def int8_peak(pool: ThreadPool, isa: str, seconds: float) -> float:
 def float_peak(pool: ThreadPool, isa: str, seconds: float) -> float:
     """Most floating-point operations per second; a fused multiply-add counts two."""
 
-def read_peak(pool: ThreadPool, isa: str, seconds: float, bytes: int) -> float:
-    """Most bytes read per second from `bytes` of memory in huge pages, which should exceed all caches."""
+def read_peak(pool: ThreadPool, isa: str, seconds: float, num_bytes: int) -> float:
+    """Most bytes read per second from `num_bytes` of memory in huge pages, which should exceed all caches."""

@@ -20,5 +20,5 @@ def test_an_unknown_path_is_refused() -> None:
 
 
 def test_a_memory_that_fits_the_caches_is_refused() -> None:
-    with pytest.raises(ValueError, match="bytes=4096"):
+    with pytest.raises(ValueError, match="num_bytes=4096"):
         _native.read_peak(_native.ThreadPool(1), "portable", 0.01, 4096)
