@@ -377,14 +377,17 @@ def test_num_hit_blocks_is_what_match_finds(layers):
     for length in (1, 4, 5, 9, 20, 30):
         held = manager.open(list(range(length)))
         assert manager.num_hit_blocks(held) == manager.match(held).num_blocks
-        assert len(manager.hit_names(held)) == (length - 1) // 4
+        count = manager.num_hit_blocks(held)
+        assert [n for n in range(1, 9) if manager.is_longest_hit(held, n)] == ([count] if count else [])
+        names = [manager.hit_name(held, position) for position in range(10)]
+        assert names[: (length - 1) // 4] == held.hashes and set(names[(length - 1) // 4 :]) == {None}
 
 
 def test_a_request_that_reads_nothing_has_no_names_to_find():
     manager = make_manager()
     start(manager, range(20))
     held = manager.open(list(range(20)), reads_cache=False)
-    assert manager.hit_names(held) == [] and manager.num_hit_blocks(held) == 0
+    assert manager.hit_name(held, 0) is None and manager.num_hit_blocks(held) == 0
 
 
 def test_private_blocks_are_those_that_become_free():
@@ -408,3 +411,14 @@ def test_a_listener_hears_each_name_that_becomes_findable():
     assert heard == held.hashes[:3]
     start(manager, range(13))
     assert heard == held.hashes[:3]
+
+
+def test_who_published_for_this_step_what_another_holds_cannot_be_withdrawn():
+    manager = make_manager()
+    first, _ = start(manager, range(9), commit=False)
+    assert manager.is_withdrawable(first)
+    second, hit = start(manager, [*range(8), 50], commit=False)
+    assert hit.num_blocks == 2
+    assert not manager.is_withdrawable(first) and manager.is_withdrawable(second)
+    manager.commit()
+    assert manager.is_withdrawable(first)

@@ -1,7 +1,7 @@
 """The KV manager: which block a request gets, what it shares, and when a block can be found again."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from octavo.kv.blocks import Block, BlockPool
@@ -88,20 +88,27 @@ class KVManager:
         free = sum(block.ref == 0 for blocks in self._hit_blocks(held, count) for block in blocks)
         return PrefixHit(count, count * self._block_size, free)
 
-    def hit_names(self, held: RequestBlocks) -> Sequence[BlockHash]:
-        """Names of all whole blocks that `match` could find, from the first; more may follow behind them.
-
-        Empty for a request that reads nothing from the cache.
-        """
-        limit = self._hit_limit(held)
-        self._name_blocks(held, limit)
-        return held.hashes[:limit]
+    def hit_name(self, held: RequestBlocks, position: int) -> BlockHash | None:
+        """Name of the whole block at `position`; None where `match` could find none, whatever is cached."""
+        if position >= self._hit_limit(held):
+            return None
+        self._name_blocks(held, position + 1)
+        return held.hashes[position]
 
     def num_hit_blocks(self, held: RequestBlocks) -> int:
         """Blocks per group that `match` would find now; O(log n) for full attention."""
         limit = self._hit_limit(held)
         self._name_blocks(held, limit)
         return common_hit(self._groups, held.hashes, limit)
+
+    def is_longest_hit(self, held: RequestBlocks, count: int) -> bool:
+        """Whether `num_hit_blocks` would say `count` > 0; O(1), exact for full attention, where closure decides it
+        from the blocks on both sides of the border."""
+        names, limit = held.hashes, self._hit_limit(held)
+        if not count <= min(len(names), limit) or any(names[count - 1] not in group.index for group in self._groups):
+            return False
+        follower = self.hit_name(held, count)
+        return follower is None or any(follower not in group.index for group in self._groups)
 
     def num_private_blocks(self, held: RequestBlocks) -> int:
         """Blocks, over all groups, that only this request holds: what is free once it ends. O(log blocks).
@@ -192,6 +199,10 @@ class KVManager:
         """
         self._unpublish([block for owner, block in self._publications if owner is held])
         self.free(held)
+
+    def is_withdrawable(self, held: RequestBlocks) -> bool:
+        """Whether `withdraw` would take nothing from others: nobody else holds what it published for this step."""
+        return all(block.ref == 1 for owner, block in self._publications if owner is held)
 
     def revoke(self, failed: Collection[RequestBlocks]) -> list[RequestBlocks]:
         """Unpublishes what the step in flight filled with garbage: the blocks published for it by requests whose part

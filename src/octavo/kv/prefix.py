@@ -25,6 +25,9 @@ class PrefixIndex:
     def __iter__(self) -> Iterator[Block]:
         return iter(self._block_by_hash.values())
 
+    def __contains__(self, block_hash: BlockHash) -> bool:
+        return block_hash in self._block_by_hash
+
     def get(self, block_hash: BlockHash) -> Block | None:
         """The published block of this hash."""
         return self._block_by_hash.get(block_hash)
