@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from octavo.engine.async_llm import AsyncLLM as AsyncLLM
     from octavo.engine.llm import LLM as LLM
-    from octavo.engine.llm import AsyncLLM as AsyncLLM
     from octavo.errors import OctavoError as OctavoError
     from octavo.request.params import SamplingParams as SamplingParams
 
@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "LLM": "octavo.engine.llm",
-    "AsyncLLM": "octavo.engine.llm",
+    "AsyncLLM": "octavo.engine.async_llm",
     "OctavoError": "octavo.errors",
     "SamplingParams": "octavo.request.params",
 }

@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 from octavo.config import ServerConfig
 from octavo.server.app import build_context
 from octavo.server.context import ServerContext
-from octavo.server.http_server import HttpServer, bind
+from octavo.server.http_server import HttpServer
+from octavo.server.listener import bind
 from octavo.server.serving_engine import ServingEngine
 
 Engine = TypeVar("Engine", bound=ServingEngine)

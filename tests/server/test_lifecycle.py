@@ -14,7 +14,7 @@ import pytest
 from octavo.config import ServerConfig
 from octavo.errors import ConfigError
 from octavo.server.errors import shutting_down
-from octavo.server.http_server import bind
+from octavo.server.listener import bind
 from octavo.server.state import ServerState
 from tests.server.conftest import FakeServer, fake, wait_until
 from tests.server.running import running_server

@@ -156,7 +156,7 @@ def _torch() -> Finding:
 
 def _port(port: int) -> Finding:
     from octavo.config import ServerConfig
-    from octavo.server.http_server import bind
+    from octavo.server.listener import bind
 
     try:
         with bind(ServerConfig(port=port)):

@@ -1,6 +1,5 @@
 """`octavo serve`: the HTTP server."""
 
-import asyncio
 import socket
 import sys
 from dataclasses import fields
@@ -13,7 +12,9 @@ from octavo.cli.terminal import download_progress
 from octavo.config import CacheConfig, EngineConfig, ExecutionConfig, ModelConfig, SchedulerConfig, ServerConfig
 
 if TYPE_CHECKING:
+    from octavo.engine.core_process import CoreProcess
     from octavo.engine.output import EngineInfo
+    from octavo.hub.files import ModelFiles
 
 SERVER_FIELDS = frozenset(config_field.name for config_field in fields(ServerConfig))
 
@@ -35,33 +36,52 @@ def serve(
       octavo serve ./model.gguf --api-key secret --kv-cache-memory-bytes 2GiB
       octavo serve --config server.yaml
     """
-    from octavo.server.http_server import bind
+    from octavo.engine.core_process import CoreProcess
+    from octavo.server.listener import bind
 
     named = {} if model is None else {"model": model}
     server = ServerConfig(**{name: value for name, value in settings.items() if name in SERVER_FIELDS})
     engine = EngineConfig.from_fields(
         named | {name: value for name, value in settings.items() if name not in SERVER_FIELDS}
     )
-    with bind(server) as listener:
-        _fetch(engine)
-        ended_well = asyncio.run(_serve(server, engine, listener))
+    with bind(server) as listener, CoreProcess() as process:
+        files = _fetch(engine)
+        process.load(engine, files)
+        ended_well = _run(server, engine, files, process, listener)
     if not ended_well:
         raise typer.Exit(1)
 
 
-def _fetch(engine: EngineConfig) -> None:
+def _fetch(engine: EngineConfig) -> "ModelFiles":
     from octavo.hub import resolve
 
     with download_progress() as progress:
-        resolve(engine.model.model, progress=progress)
+        return resolve(engine.model.model, progress=progress)
 
 
-async def _serve(config: ServerConfig, engine_config: EngineConfig, listener: socket.socket) -> bool:
-    from octavo.engine.llm import AsyncLLM
+def _run(
+    config: ServerConfig, engine: EngineConfig, files: "ModelFiles", process: "CoreProcess", listener: socket.socket
+) -> bool:
+    """Serves until told to stop. The imports here take as long as the core process takes to load a small model."""
+    import asyncio
+
+    return asyncio.run(_serve(config, engine, files, process, listener))
+
+
+async def _serve(
+    config: ServerConfig,
+    engine_config: EngineConfig,
+    files: "ModelFiles",
+    process: "CoreProcess",
+    listener: socket.socket,
+) -> bool:
+    import asyncio
+
+    from octavo.engine.async_llm import AsyncLLM
     from octavo.server.app import build_context
     from octavo.server.http_server import HttpServer, stopped_by_signals
 
-    starting = asyncio.ensure_future(AsyncLLM.start(engine_config))
+    starting = asyncio.ensure_future(AsyncLLM.attach(process, engine_config, files))
     with stopped_by_signals(starting.cancel):
         try:
             engine = await starting

@@ -15,7 +15,7 @@ from octavo.execution.protocols import ProgramExecutor
 from octavo.execution.reference.executor import ReferenceExecutor
 from octavo.execution.runner import Runner
 from octavo.execution.weights import LoadedWeight, load_model, weight_bytes
-from octavo.hub import ModelFiles
+from octavo.hub.files import ModelFiles
 from octavo.kv.manager import KVManager
 from octavo.kv.spec import bytes_per_token
 from octavo.model.program import Program

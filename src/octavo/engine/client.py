@@ -1,24 +1,18 @@
-"""The client's side of a core process: starts it, speaks to it, notices when it dies."""
+"""The client's side of a core process: speaks to it, notices when it dies."""
 
 import asyncio
 import contextlib
 import itertools
-import os
-import shutil
-import sys
-import tempfile
-from asyncio.subprocess import PIPE, Process
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import zmq
 import zmq.asyncio
 
-from octavo.config import EngineConfig
 from octavo.engine import wire
+from octavo.engine.core_process import SHUTDOWN_PATIENCE_S, CoreProcess
 from octavo.engine.output import EngineInfo
-from octavo.engine.wire import Kind, StartOrder
+from octavo.engine.wire import Kind
 from octavo.errors import (
     ConfigError,
     EngineDeadError,
@@ -27,13 +21,9 @@ from octavo.errors import (
     OutOfMemoryError,
     UnsupportedModelError,
 )
-from octavo.hub import ModelFiles
 from octavo.request.control import ControlReply, ControlRequest, EngineLoad
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.request import GenerateRequest
-
-SHUTDOWN_PATIENCE_S = 5.0
-"""How long an orderly exit may take before the process is killed."""
 
 
 class CoreClient:
@@ -44,18 +34,19 @@ class CoreClient:
 
     info: EngineInfo
 
-    def __init__(self) -> None:
-        self._folder = _socket_folder()
+    def __init__(self, process: CoreProcess) -> None:
+        """Takes charge of a process that has its order: `close` ends it."""
+        self._process = process
         self._context = zmq.asyncio.Context()
-        input_address, output_address = wire.addresses(self._folder)
+        input_address, output_address = wire.addresses(process.folder)
         self._to_core = self._bind(zmq.PUSH, input_address)
         self._from_core = self._bind(zmq.PULL, output_address)
         self._queues: dict[str, asyncio.Queue[RequestOutput | EngineDeadError]] = {}
         self._calls: dict[int, asyncio.Future[ControlReply]] = {}
         self._call_ids = itertools.count()
-        self._process: Process | None = None
-        self._tasks: list[asyncio.Task[None]] = []
         self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._watching = asyncio.create_task(self._watch_process())
+        self._tasks = [self._watching]
         self._closing = False
         self._ready = False
 
@@ -65,31 +56,17 @@ class CoreClient:
         socket.bind(address)
         return socket
 
-    async def start(self, config: EngineConfig, model: ModelFiles) -> EngineInfo:
-        """Starts the process and waits until it is ready.
+    async def start(self) -> EngineInfo:
+        """Waits until the core is ready.
 
         Raises:
             OctavoError: whatever kept the core from starting, as raised there.
         """
-        input_address, output_address = wire.addresses(self._folder)
-        order = StartOrder(
-            config=config,
-            model=model,
-            input_address=input_address,
-            output_address=output_address,
-        )
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "octavo.engine.process", stdin=PIPE, env=_same_imports()
-        )
-        pipe = self._process.stdin
-        if pipe is None:
-            raise EngineDeadError("the core process has no standard input")
-        pipe.write(wire.encode_order(order))
-        await pipe.drain()
-        self._tasks.append(asyncio.create_task(self._watch_process(self._process)))
         self.info = await self._wait_ready()
         self._ready = True
         self._tasks.append(asyncio.create_task(self._dispatch()))
+        await self.load()  # an answer shows that both connections stand
+        self._process.hide_sockets()
         return self.info
 
     async def _wait_ready(self) -> EngineInfo:
@@ -105,8 +82,8 @@ class CoreClient:
         failure = wire.decode_failure(payload)
         raise _start_error(failure)
 
-    async def _watch_process(self, process: Process) -> None:
-        code = await process.wait()
+    async def _watch_process(self) -> None:
+        code = await self._process.wait()
         if not self._closing:
             self._die(f"the engine core process ended with exit code {code}")
 
@@ -147,9 +124,7 @@ class CoreClient:
 
     @property
     def core_pid(self) -> int:
-        """Process id of the core; the client must have been started."""
-        if self._process is None:
-            raise EngineDeadError("the core was not started")
+        """Process id of the core."""
         return self._process.pid
 
     async def wait_dead(self) -> str:
@@ -217,6 +192,8 @@ class CoreClient:
         if self.alive and self._ready:  # a core that did not start reads no orders
             with contextlib.suppress(EngineDeadError, TimeoutError):
                 await asyncio.wait_for(self._call("shutdown"), SHUTDOWN_PATIENCE_S)
+        else:
+            self._process.hang_up()
         self._closing = True
         await self._end_process()
         self._die("the engine was shut down")
@@ -226,33 +203,11 @@ class CoreClient:
         self._to_core.close(linger=0)
         self._from_core.close(linger=0)
         self._context.term()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _end_process(self) -> None:
-        process = self._process
-        if process is None:
-            return
-        try:
-            await asyncio.wait_for(process.wait(), SHUTDOWN_PATIENCE_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
-
-
-def _socket_folder() -> Path:
-    """A new folder of mode 0700, so that its sockets are for this user only. The system bounds a socket's path: where
-    the usual folder for temporary files lies too deep, /tmp has to do."""
-    longest = wire.addresses(Path(tempfile.gettempdir()) / f"octavo-{'x' * 8}")[1].removeprefix("ipc://")
-    fits = len(os.fsencode(longest)) < zmq.IPC_PATH_MAX_LEN
-    return Path(tempfile.mkdtemp(prefix="octavo-", dir=None if fits else "/tmp"))
-
-
-def _same_imports() -> dict[str, str]:
-    """The environment in which a new interpreter imports what this one does; `-P` keeps it from looking into the
-    working directory first."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        """Lets the process end by itself, then makes it."""
+        await asyncio.wait({self._watching}, timeout=SHUTDOWN_PATIENCE_S)
+        await asyncio.to_thread(self._process.close)
 
 
 _START_ERRORS: dict[str, type[OctavoError]] = {

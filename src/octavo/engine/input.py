@@ -1,9 +1,10 @@
 """From a user's prompt and parameters to the requests that the engine core takes."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 from octavo.decoding.seeds import derive_seed
 from octavo.engine.output import EngineInfo
@@ -11,6 +12,9 @@ from octavo.errors import InvalidRequestError
 from octavo.request.params import MAX_SEED, SamplingParams, validate_against_vocabulary
 from octavo.request.request import GenerateRequest
 from octavo.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

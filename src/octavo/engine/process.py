@@ -1,4 +1,4 @@
-"""The core process: one engine core behind two ZeroMQ sockets. Started as `python -m octavo.engine.process`.
+"""The core process: one engine core behind two ZeroMQ sockets. `core_process.CoreProcess` starts it.
 
 The order comes on standard input. That pipe stays open for the life of the client: when it closes, the client is
 gone and so is every reason to go on.
@@ -26,7 +26,10 @@ from octavo.request.control import ControlReply, ControlRequest
 def main() -> int:
     """Runs a core until it is told to shut down (exit 0), cannot start or breaks (exit 1)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the client decides
-    order = wire.decode_order(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line:  # the client has changed its mind
+        return 1
+    order = wire.decode_order(line)
     threading.Thread(target=_exit_with_client, args=(sys.stdin.fileno(),), name="client-watch", daemon=True).start()
     context = zmq.Context()
     outgoing = _connect(context, zmq.PUSH, order.output_address)
@@ -42,6 +45,7 @@ def main() -> int:
 def _connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> zmq.Socket[bytes]:
     socket = context.socket(kind)
     socket.set_hwm(wire.HIGH_WATER_MARK)
+    socket.setsockopt(zmq.RECONNECT_IVL, wire.RECONNECT_MS)
     socket.connect(address)
     return socket
 
@@ -63,6 +67,7 @@ def _serve(order: StartOrder, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    gc.enable()
     _send(outgoing, Kind.READY, info)
     try:
         CoreLoop(core, incoming, outgoing).run()
@@ -137,7 +142,3 @@ class CoreLoop:
 
     def _shutdown(self, _: ControlRequest) -> None:
         self._stopping = True
-
-
-if __name__ == "__main__":
-    sys.exit(main())

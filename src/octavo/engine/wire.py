@@ -14,7 +14,7 @@ import msgspec
 
 from octavo.config import EngineConfig
 from octavo.engine.output import EngineInfo
-from octavo.hub import ModelFiles
+from octavo.hub.files import ModelFiles
 from octavo.request.control import ControlReply, ControlRequest
 from octavo.request.outputs import RequestOutput
 from octavo.request.request import GenerateRequest
@@ -84,6 +84,9 @@ decode_failure = msgspec.msgpack.Decoder(Failure).decode
 
 HIGH_WATER_MARK = 100_000
 """Messages a socket may hold; the scheduler's bounded queue refuses long before."""
+
+RECONNECT_MS = 5
+"""How soon the core looks again for sockets that the client has not bound yet."""
 
 
 def addresses(folder: Path) -> tuple[str, str]:

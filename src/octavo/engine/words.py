@@ -10,7 +10,7 @@ from octavo.config import EngineConfig
 from octavo.engine.output import EngineInfo
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.execution.loader import open_checkpoint
-from octavo.hub import ModelFiles
+from octavo.hub.files import ModelFiles
 from octavo.text.chat import ChatEncoder
 from octavo.text.hf_config import read_json_object
 from octavo.text.template import ChatTemplate

@@ -1,0 +1,102 @@
+"""Starting a core process, as early as possible: it imports what it needs while its order is still being found."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from octavo.config import EngineConfig
+from octavo.engine import wire
+from octavo.engine.wire import StartOrder
+from octavo.hub.files import ModelFiles
+
+SHUTDOWN_PATIENCE_S = 5.0
+"""How long an orderly exit may take before the process is killed."""
+
+_PROGRAM = "import gc, sys; gc.disable(); from octavo.engine.process import main; sys.exit(main())"
+"""What is loaded at start stays for good: looking for garbage in it would take a tenth of the time."""
+
+_SOCKET_PATH_MAX_BYTES = 103
+"""Longest path of a socket that every Unix takes (104 bytes with the zero at its end)."""
+
+
+class CoreProcess:
+    """A process of `octavo.engine.process` and the private folder of its sockets. As a context manager it leaves
+    neither behind."""
+
+    def __init__(self) -> None:
+        """Starts the process, which waits for its order on standard input. That pipe stays open for the life of the
+        client: when it closes, the process ends at once."""
+        self.folder = _socket_folder()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, env=_same_imports()
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def load(self, config: EngineConfig, model: ModelFiles) -> None:
+        """Gives the order to load a model; once. A process that is gone already is noticed by `wait`."""
+        input_address, output_address = wire.addresses(self.folder)
+        order = StartOrder(config=config, model=model, input_address=input_address, output_address=output_address)
+        pipe = self._process.stdin
+        if pipe is None:
+            raise RuntimeError("the core process was started without a pipe")
+        try:
+            pipe.write(wire.encode_order(order))
+            pipe.flush()
+        except BrokenPipeError:
+            return
+
+    async def wait(self) -> int:
+        """Waits for the end; returns the exit code."""
+        return await asyncio.to_thread(self._process.wait)
+
+    def hide_sockets(self) -> None:
+        """Removes the folder. Connections that stand outlive their names, and a client that is killed leaves no
+        litter. Idempotent."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def hang_up(self) -> None:
+        """Closes the pipe: the process drops everything and ends. Idempotent."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def close(self) -> None:
+        """Ends the process if it has not ended, by force if it must be; idempotent."""
+        self.hide_sockets()
+        self.hang_up()
+        try:
+            self._process.wait(SHUTDOWN_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _socket_folder() -> Path:
+    """A new folder of mode 0700, so that its sockets are for this user only. The system bounds a socket's path: where
+    the usual folder for temporary files lies too deep, /tmp has to do."""
+    longest = wire.addresses(Path(tempfile.gettempdir()) / f"octavo-{'x' * 8}")[1].removeprefix("ipc://")
+    fits = len(os.fsencode(longest)) <= _SOCKET_PATH_MAX_BYTES
+    return Path(tempfile.mkdtemp(prefix="octavo-", dir=None if fits else "/tmp"))
+
+
+def _same_imports() -> dict[str, str]:
+    """The environment in which a new interpreter imports what this one does; `-P` keeps it from looking into the
+    working directory first."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

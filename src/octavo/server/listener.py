@@ -1,0 +1,47 @@
+"""The address that the server takes: light on imports, because it comes before everything else."""
+
+import errno
+import socket
+
+from octavo.config import ServerConfig
+from octavo.errors import ConfigError
+
+
+def bind(config: ServerConfig) -> socket.socket:
+    """Takes the address before the model is loaded, so that a busy port costs no time.
+
+    Raises:
+        ConfigError: the host does not resolve, or the port cannot be had.
+    """
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise ConfigError("host", config.host, f"is no address of this machine ({error.strerror})") from None
+    listener = socket.socket(family, kind, proto)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise _bind_error(config, error) from None
+    return listener
+
+
+def _bind_error(config: ServerConfig, error: OSError) -> ConfigError:
+    match error.errno:
+        case errno.EADDRINUSE:
+            problem = "another program listens there; choose another with --port, or --port 0 for any free one"
+            return ConfigError("port", config.port, problem)
+        case errno.EACCES:
+            return ConfigError("port", config.port, "this user may not take it; choose one above 1023")
+    return ConfigError("host", config.host, f"cannot be listened on ({error.strerror})")
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL that reaches a listener from this machine."""
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
