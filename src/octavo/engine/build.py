@@ -21,7 +21,6 @@ from octavo.kv.spec import bytes_per_token
 from octavo.model.program import Program
 from octavo.platform.cpu import describe_machine
 from octavo.scheduling.scheduler import Scheduler
-from octavo.text.tokenizer import from_hf
 
 
 def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], float]) -> tuple[EngineCore, EngineInfo]:
@@ -117,6 +116,8 @@ def _tokenizer_size(config: EngineConfig, files: ModelFiles, checkpoint: Checkpo
         return program.vocab_size
     if files.kind == "gguf":
         return len(checkpoint.metadata.get("tokenizer.ggml.tokens", range(program.vocab_size)))
+    from octavo.text.tokenizer import from_hf  # noqa: PLC0415  a sixth of the core's imports, for folders alone
+
     return from_hf(files.folder).vocab_size
 
 
