@@ -57,7 +57,7 @@ def examine(port: int) -> list[Finding]:
 
 
 def _versions() -> Finding:
-    packages = ("numpy", "tokenizers", "fastapi", "uvicorn", "pyzmq", "pydantic")
+    packages = ("numpy", "tokenizers", "starlette", "uvicorn", "pyzmq", "pydantic")
     listed = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
     python = f"octavo {octavo.__version__}, Python {platform.python_version()}, {platform.platform()}"
     return Finding("versions", Verdict.OK, f"{python}; {listed}")

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,8 +11,8 @@ from starlette.responses import Response
 import octavo
 from octavo.config import ServerConfig
 from octavo.server.context import ServerContext
-from octavo.server.errors import ErrorBoundary, install_error_handlers
-from octavo.server.fields import RequestBody
+from octavo.server.endpoints import Answerer, Endpoint, EndpointRoute, describe, json_response
+from octavo.server.errors import ERROR_HANDLERS, ErrorBoundary
 from octavo.server.metrics import ServerMetrics
 from octavo.server.native.status import Status
 from octavo.server.native.tokens import DetokenizeBody, TokenizeBody, Tokens
@@ -48,54 +48,46 @@ def build_context(
     )
 
 
-def build_app(server: ServerContext) -> FastAPI:
+def build_app(server: ServerContext) -> Starlette:
     """The ASGI application over one engine."""
-    app = FastAPI(
-        title="Octavo",
-        version=octavo.__version__,
-        docs_url=None,  # the stock page fetches scripts from the network
-        redoc_url=None,
+    endpoints = _endpoints(server)
+
+    async def describe_api(_: Request) -> Response:
+        """This description."""
+        return json_response(describe(endpoints, "Octavo", octavo.__version__))
+
+    return Starlette(
+        routes=[EndpointRoute(endpoint) for endpoint in (*endpoints, Endpoint("GET", "/openapi.json", describe_api))],
         middleware=[
             Middleware(Observer, metrics=server.metrics.http, clock=server.clock),
             Middleware(ErrorBoundary),
             Middleware(ApiKeyGuard, keys=KeyRing(server.config.api_key)),
         ],
+        exception_handlers=ERROR_HANDLERS,
     )
-    install_error_handlers(app)
-    _add_generation(app, server)
-    _add_native(app, server)
-    return app
 
 
-def _add_generation(app: FastAPI, server: ServerContext) -> None:
-    models, completions, chat = Models(server), Completions(server), ChatCompletions(server)
+def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
+    models, tokens, status = Models(server), Tokens(server), Status(server)
+    return (
+        Endpoint("POST", "/v1/completions", _generating(server, Completions(server)), CompletionBody),
+        Endpoint("POST", "/v1/chat/completions", _generating(server, ChatCompletions(server)), ChatBody),
+        Endpoint("GET", "/v1/models", models.list),
+        Endpoint("GET", "/v1/models/{model:path}", models.retrieve),
+        Endpoint("POST", "/tokenize", tokens.tokenize, TokenizeBody),
+        Endpoint("POST", "/detokenize", tokens.detokenize, DetokenizeBody),
+        Endpoint("GET", "/health", status.health),
+        Endpoint("GET", "/ready", status.ready),
+        Endpoint("GET", "/version", status.version),
+        Endpoint("GET", "/load", status.load),
+        Endpoint("GET", "/metrics", status.metrics),
+    )
 
-    @app.post("/v1/completions", openapi_extra=_body_schema(CompletionBody))
-    async def create_completion(request: Request) -> Response:
+
+def _generating(server: ServerContext, endpoint: Completions | ChatCompletions) -> Answerer:
+    async def answer(request: Request) -> Response:
         with server.taking_requests():
-            return await completions(request)
+            return await endpoint(request)
 
-    @app.post("/v1/chat/completions", openapi_extra=_body_schema(ChatBody))
-    async def create_chat_completion(request: Request) -> Response:
-        with server.taking_requests():
-            return await chat(request)
-
-    app.get("/v1/models")(models.list)
-    app.get("/v1/models/{model:path}")(models.retrieve)
-
-
-def _add_native(app: FastAPI, server: ServerContext) -> None:
-    tokens, status = Tokens(server), Status(server)
-
-    app.post("/tokenize", openapi_extra=_body_schema(TokenizeBody))(tokens.tokenize)
-    app.post("/detokenize", openapi_extra=_body_schema(DetokenizeBody))(tokens.detokenize)
-    app.get("/health")(status.health)
-    app.get("/ready")(status.ready)
-    app.get("/version")(status.version)
-    app.get("/load")(status.load)
-    app.get("/metrics")(status.metrics)
-
-
-def _body_schema(body: type[RequestBody]) -> dict[str, object]:
-    """The body's schema for /openapi.json: bodies are read by us, so the framework does not know them."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": body.model_json_schema()}}}}
+    answer.__doc__ = type(endpoint).__doc__
+    return answer

@@ -2,14 +2,14 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -92,29 +92,25 @@ def shutting_down() -> ApiError:
     return ApiError(503, message, code="shutting_down", headers={"Retry-After": "5"})
 
 
-def install_error_handlers(app: FastAPI) -> None:
-    """Gives every error of the framework and of ours the same shape."""
-
-    async def ours(request: Request, error: Exception) -> Response:
-        return from_exception(error).response()
-
-    async def framework(request: Request, error: Exception) -> Response:
-        return _from_framework(request, error).response()
-
-    app.add_exception_handler(OctavoError, ours)
-    app.add_exception_handler(HTTPException, framework)
-    app.add_exception_handler(RequestValidationError, framework)
+async def _answer_ours(_: Request, error: Exception) -> Response:
+    return from_exception(error).response()
 
 
-def _from_framework(request: Request, error: Exception) -> ApiError:
-    if isinstance(error, HTTPException):
-        status, headers = error.status_code, error.headers
-        place = f"{request.method} {request.url.path}"
-        messages = {404: f"no such endpoint: {place}", 405: f"{place}: this endpoint does not take that method"}
-        message = messages.get(status, str(error.detail))
-        code = HTTPStatus(status).phrase.lower().replace(" ", "_")
-        return ApiError(status, message, code=code, headers=headers)
-    return ApiError(400, "the request's parameters are not valid", code="invalid_value")
+async def _answer_framework(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    place = f"{request.method} {request.url.path}"
+    messages = {404: f"no such endpoint: {place}", 405: f"{place}: this endpoint does not take that method"}
+    message = messages.get(error.status_code, str(error.detail))
+    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+    return ApiError(error.status_code, message, code=code, headers=error.headers).response()
+
+
+ERROR_HANDLERS: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+    OctavoError: _answer_ours,
+    HTTPException: _answer_framework,
+}
+"""Gives every error of the framework and of ours the same shape."""
 
 
 class ErrorBoundary:

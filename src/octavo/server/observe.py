@@ -5,9 +5,9 @@ import re
 import uuid
 from collections.abc import Callable
 
-from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from octavo.server.endpoints import EndpointRoute
 from octavo.server.errors import REQUEST_ID
 from octavo.server.metrics import HttpMetrics
 
@@ -56,7 +56,7 @@ class Observer:
         shown = "client left" if status is None else str(status)
         log.debug("%s %s %s %.3fs %s", method, path, shown, seconds, request_id)
         route = scope.get("route")  # set by the router, so that a hostile path makes no label of its own
-        handler = route.path if isinstance(route, APIRoute) else "other"
+        handler = route.path if isinstance(route, EndpointRoute) else "other"
         self._metrics.observe(handler, method if method in ("GET", "POST") else "other", status, seconds)
 
 

@@ -6,12 +6,14 @@ from typing import Any
 import msgspec
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.requests import Request
 from starlette.responses import Response
 
 import octavo
 from octavo.errors import EngineDeadError
 from octavo.request.control import EngineLoad
 from octavo.server.context import ServerContext
+from octavo.server.endpoints import json_response
 from octavo.server.errors import engine_dead
 from octavo.server.state import Phase
 
@@ -25,11 +27,11 @@ class Status:
     def __init__(self, server: ServerContext) -> None:
         self._server = server
 
-    async def health(self) -> Response:
+    async def health(self, _: Request) -> Response:
         """200 while the engine lives, 503 once it is dead. A draining server is healthy."""
         return engine_dead().response() if self._dead else Response(b"{}", media_type="application/json")
 
-    async def ready(self) -> Response:
+    async def ready(self, _: Request) -> Response:
         """200 while new requests are taken, 503 while draining or dead: routers look here."""
         refusal = engine_dead() if self._dead else self._server.state.refusal()
         return Response(b"{}", media_type="application/json") if refusal is None else refusal.response()
@@ -38,20 +40,20 @@ class Status:
     def _dead(self) -> bool:
         return self._server.state.phase is Phase.DEAD or not self._server.engine.alive
 
-    async def version(self) -> dict[str, str]:
+    async def version(self, _: Request) -> Response:
         """The version of Octavo."""
-        return {"version": octavo.__version__}
+        return json_response({"version": octavo.__version__})
 
-    async def load(self) -> dict[str, Any]:
+    async def load(self, _: Request) -> Response:
         """How busy the engine is.
 
         Raises:
             EngineDeadError: it does not answer.
         """
         load: dict[str, Any] = msgspec.to_builtins(await self._load())
-        return load | {"num_http_in_flight": self._server.state.in_flight}
+        return json_response(load | {"num_http_in_flight": self._server.state.in_flight})
 
-    async def metrics(self) -> Response:
+    async def metrics(self, _: Request) -> Response:
         """Prometheus' text format. Answers also in front of a dead engine: then `octavo:engine_up` is 0."""
         figures = self._server.metrics
         try:

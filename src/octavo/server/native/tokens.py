@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext
+from octavo.server.endpoints import json_response
 from octavo.server.fields import Honoured, RequestBody
 from octavo.server.openai.chat import render_chat
 from octavo.server.openai.chat_body import ChatBody
@@ -57,7 +57,7 @@ class Tokens:
         if body.return_token_strs:
             tokenizer = self._tokenizer("return_token_strs")
             answer["token_strs"] = [tokenizer.token_bytes(i).decode("utf-8", "replace") for i in token_ids]
-        return _json(answer)
+        return json_response(answer)
 
     async def _encode(self, body: TokenizeBody) -> list[int]:
         if (body.prompt is None) == (body.messages is None):
@@ -82,14 +82,9 @@ class Tokens:
         self._server.model_name(body.model)
         check_ids(body.tokens, self._server.engine.info.vocab_size, "tokens")
         tokenizer, skip_special = self._tokenizer("tokens"), bool(body.skip_special_tokens)
-        return _json({"prompt": await decode_ids(tokenizer, body.tokens, skip_special=skip_special)})
+        return json_response({"prompt": await decode_ids(tokenizer, body.tokens, skip_special=skip_special)})
 
     def _tokenizer(self, field: str) -> TextCodec:
         if self._server.engine.tokenizer is None:
             raise InvalidRequestError(field, "...", "this server runs without a tokenizer (--skip-tokenizer-init)")
         return self._server.engine.tokenizer
-
-
-def _json(answer: dict[str, Any]) -> Response:
-    """Millions of ids, without the framework's walk over each of them."""
-    return Response(msgspec.json.encode(answer), media_type="application/json")

@@ -2,7 +2,11 @@
 
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from octavo.server.context import ServerContext
+from octavo.server.endpoints import json_response
 
 
 class Models:
@@ -12,13 +16,14 @@ class Models:
         self._server = server
         self._since = int(server.wall_clock())
 
-    async def list(self) -> dict[str, Any]:
-        """All of them."""
-        return {"object": "list", "data": [self._entry(name) for name in self._server.engine.info.served_model_names]}
+    async def list(self, _: Request) -> Response:
+        """All models that are served."""
+        served = self._server.engine.info.served_model_names
+        return json_response({"object": "list", "data": [self._entry(name) for name in served]})
 
-    async def retrieve(self, model: str) -> dict[str, Any]:
-        """One of them; 404 for a name that is not served."""
-        return self._entry(self._server.model_name(model))
+    async def retrieve(self, request: Request) -> Response:
+        """One model; 404 for a name that is not served."""
+        return json_response(self._entry(self._server.model_name(request.path_params["model"])))
 
     def _entry(self, name: str) -> dict[str, Any]:
         info = self._server.engine.info
