@@ -26,7 +26,15 @@ def test_an_unpublished_block_is_reused_first_and_a_published_one_last():
     pool.release(first)
     pool.release(second)
     pool.release(third)
-    assert ids(pool.free_blocks()) == [third.id, second.id, 4, first.id]
+    assert ids(pool.take() for _ in range(4)) == [third.id, second.id, 4, first.id]
+
+
+def test_a_block_exists_from_its_first_use_on():
+    pool = BlockPool(2**30)
+    pool.release(pool.take())
+    assert (len(pool.blocks), pool.num_never_used, pool.num_free) == (2, 2**30 - 2, 2**30 - 1)
+    assert pool.take().id == 1
+    assert pool.take().id == 2
 
 
 def test_published_blocks_are_reused_least_recently_released_first():
@@ -53,15 +61,20 @@ def test_a_block_is_free_only_without_references():
 
 def test_touch_takes_a_free_block_out_of_the_middle_of_the_list():
     pool = BlockPool(5)
+    for block in [pool.take() for _ in range(4)][::-1]:
+        pool.release(block)
     pool.touch(pool.blocks[3])
     assert ids(pool.free_blocks()) == [1, 2, 4]
 
 
 def test_demote_moves_only_free_blocks():
     pool = BlockPool(4)
-    held = pool.take()
+    held, second, third = [pool.take() for _ in range(3)]
+    pool.release(second)
+    pool.release(third)
+    pool.demote(second)
     pool.demote(held)
-    pool.demote(pool.blocks[3])
+    pool.demote(third)
     assert ids(pool.free_blocks()) == [3, 2]
 
 

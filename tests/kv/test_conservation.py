@@ -55,6 +55,11 @@ def test_a_miscounted_free_list(broken):
 
 
 def test_reuse_out_of_order(broken):
+    short = broken.open([200])
+    broken.adopt(short, broken.match(short))
+    broken.allocate(short, 1)
+    broken.free(short)  # an unpublished block, at the front
+    broken.check()
     cached = next(block for block in broken._pool.free_blocks() if block.hash is not None)
     broken._pool._free.remove(cached)
     broken._pool._free.push_front(cached)

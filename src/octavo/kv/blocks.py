@@ -53,6 +53,11 @@ class FreeList:
             yield block
             block = block.next
 
+    @property
+    def first(self) -> Block | None:
+        """The block to be reused next; None in an empty list."""
+        return self._end.next if self._length else None
+
     def push_front(self, block: Block) -> None:
         """Makes `block` the next to be reused."""
         self._insert(self._end, block)
@@ -88,31 +93,39 @@ class FreeList:
 class BlockPool:
     """All blocks of a KV memory: reference counts and the order of reuse.
 
-    The free list holds every block without references, in the order of reuse:
+    The order of reuse of the blocks without references:
 
-        | unpublished, last freed first | published, least recently used first |
+        | unpublished, last freed first | never used, by number | published, least recently used first |
 
-    Holders release their blocks last-to-first, so of one chain the deeper block always stands nearer to the front.
+    Those never used are a number until they are taken: a pool of a quarter of a million blocks costs nothing at start,
+    and memory only for what was ever needed at one time. The free list holds the others. Holders release their blocks
+    last-to-first, so of one chain the deeper block always stands nearer to the front.
     """
 
     def __init__(self, num_blocks: int) -> None:
-        self.blocks = [Block(i) for i in range(num_blocks)]
+        self.num_blocks = num_blocks
+        """All of them, the null block included."""
+        self.blocks = [Block(NULL_BLOCK_ID)]
+        """Those that exist, by number: the null block and whatever was ever used."""
         self._free = FreeList()
-        for block in self.blocks[NULL_BLOCK_ID + 1 :]:
-            self._free.push_back(block)
 
     @property
     def num_usable(self) -> int:
         """Blocks that requests can hold: all but the null block."""
-        return len(self.blocks) - 1
+        return self.num_blocks - 1
+
+    @property
+    def num_never_used(self) -> int:
+        """Free blocks that nobody has ever held."""
+        return self.num_blocks - len(self.blocks)
 
     @property
     def num_free(self) -> int:
         """Blocks without references, published or not."""
-        return len(self._free)
+        return len(self._free) + self.num_never_used
 
     def free_blocks(self) -> Iterator[Block]:
-        """Free blocks in the order of reuse."""
+        """Free blocks that were used before, in the order of reuse."""
         return iter(self._free)
 
     def take(self) -> Block:
@@ -120,7 +133,12 @@ class BlockPool:
 
         The caller makes sure that one is free, unpublishes the block if it has a hash, and names its group.
         """
-        block = self._free.pop_front()
+        first = self._free.first
+        if self.num_never_used and (first is None or first.hash is not None):
+            block = Block(len(self.blocks))
+            self.blocks.append(block)
+        else:
+            block = self._free.pop_front()
         block.ref = 1
         return block
 

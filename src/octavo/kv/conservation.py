@@ -38,8 +38,10 @@ def _check_references(pool: BlockPool, holders: Sequence[RequestBlocks]) -> None
 def _check_free_list(pool: BlockPool) -> None:
     free = list(pool.free_blocks())
     used = sum(block.ref > 0 for block in pool.blocks)
-    _demand(len(free) == pool.num_free, "the free list is as long as it says", len(free), pool.num_free)
-    _demand(len(free) + used + 1 == len(pool.blocks), "free + used + 1 = N", len(free), used, len(pool.blocks))
+    num_free = len(free) + pool.num_never_used
+    _demand(num_free == pool.num_free, "the free list is as long as it says", num_free, pool.num_free)
+    _demand(num_free + used + 1 == pool.num_blocks, "free + used + 1 = N", num_free, used, pool.num_blocks)
+    _demand([block.id for block in pool.blocks] == list(range(len(pool.blocks))), "blocks stand by number")
     _demand(len({block.id for block in free}) == len(free), "no block is free twice")
     _demand(all(block.ref == 0 for block in free), "a free block has no references")
     published = [block.hash is not None for block in free]
