@@ -2,16 +2,33 @@
 
 import dataclasses
 import json
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from octavo.cli.flags import with_config_file
+from octavo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from octavo.bench.shares import MachineShares
+    from octavo.cli.examination import Finding
+
+MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
+"""Verdict -> how its lines begin."""
 
 
 @with_config_file
 def doctor(
     port: Annotated[int, typer.Option(help="The port that you want to serve on.")] = 8000,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="Measure, too: the machine's limits and how close steps come to them.")
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="Whose steps to measure; default: a cached model, or a synthetic one."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, for bug reports.")] = False,
 ) -> None:
     """Examine the machine and the installation. Ends with 1 if something keeps Octavo from running.
@@ -20,17 +37,50 @@ def doctor(
     Examples:
       octavo doctor
       octavo doctor --json > report.json
+      octavo doctor --bench --model smollm2-135m
     """
     from octavo.cli.examination import Verdict, examine
 
+    if model is not None and not bench:
+        raise ConfigError("model", model, "is only measured; add --bench")
     findings = examine(port)
+    broken = any(finding.verdict is Verdict.FAIL for finding in findings)
+    if not as_json:
+        _print_findings(findings)
+    measured = _measure(model) if bench and not broken else None
     if as_json:
-        print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
-    else:
-        marks = {Verdict.OK: "ok  ", Verdict.WARN: "warn", Verdict.FAIL: "FAIL"}
-        for finding in findings:
-            print(f"{marks[finding.verdict]}  {finding.subject:10} {finding.fact}")
-            if finding.fix:
-                print(f"      {'':10} fix: {finding.fix}")
-    if any(finding.verdict is Verdict.FAIL for finding in findings):
+        listed = [dataclasses.asdict(finding) for finding in findings]
+        whole = {"findings": listed, "bench": dataclasses.asdict(measured) if measured else None} if bench else listed
+        print(json.dumps(whole, indent=2))
+    elif measured is not None:
+        print_shares(measured)
+    if broken:
         raise typer.Exit(1)
+
+
+def _print_findings(findings: "Sequence[Finding]") -> None:
+    for finding in findings:
+        print(f"{MARKS[finding.verdict]}  {finding.subject:10} {finding.fact}")
+        if finding.fix:
+            print(f"      {'':10} fix: {finding.fix}")
+
+
+def _measure(model: str | None) -> "MachineShares":
+    from octavo.bench.shares import measure_machine
+    from octavo.cli.terminal import download_progress
+
+    print("measuring for about 15 s; figures mean most on a quiet machine", file=sys.stderr)
+    with download_progress() as progress:
+        return measure_machine(model, progress=progress)
+
+
+def print_shares(shares: "MachineShares") -> None:
+    """Prints what was measured, with a warning if the machine was busy."""
+    from octavo.bench.shares import as_text
+
+    for line in as_text(shares):
+        print(f"ok    {'bench':10} {line}")
+    if shares.busy:
+        cores = f"{shares.usable_cores} cores"
+        print(f"warn  {'bench':10} load {shares.load:.1f} on {cores} before the measurement: other programs took part")
+        print(f"      {'':10} fix: measure again when it is quiet")

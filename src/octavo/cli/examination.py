@@ -84,7 +84,8 @@ def _native_core() -> Finding:
     except ImportError as error:
         fix = "reinstall with a C++ compiler at hand: pip install --force-reinstall --no-deps ."
         return Finding("native", Verdict.FAIL, f"the native core does not load: {error}", fix)
-    return Finding("native", Verdict.OK, f"{_native.__file__}")
+    path, others = _native.resolve_isa("auto"), ", ".join(_native.available_isas())
+    return Finding("native", Verdict.OK, f"kernel path {path} (this CPU has {others}); {_native.__file__}")
 
 
 def _cores() -> Finding:

@@ -1,0 +1,50 @@
+"""`octavo doctor --bench` as users start it."""
+
+import json
+
+import pytest
+
+from octavo import _native
+from octavo.bench.bounds import Bound, Limit
+from octavo.bench.shares import CASES, MachineShares, StepShare
+from octavo.cli.doctor import print_shares
+from octavo.platform.peaks import Peaks
+from tests.cli.test_main import octavo
+
+
+def test_the_kernel_path_is_told() -> None:
+    findings = json.loads(octavo("doctor", "--port", "0", "--json").stdout)
+    (native,) = [finding for finding in findings if finding["subject"] == "native"]
+    assert f"kernel path {_native.resolve_isa('auto')}" in native["fact"]
+    assert all(isa in native["fact"] for isa in _native.available_isas())
+
+
+def test_bench_measures_a_model_and_says_that_quiet_matters(tiny_model: str) -> None:
+    done = octavo("doctor", "--port", "0", "--bench", "--model", tiny_model, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "quiet machine" in done.stderr
+    report = json.loads(done.stdout)
+    assert {finding["subject"] for finding in report["findings"]} >= {"native", "cores"}
+    bench = report["bench"]
+    assert bench["peaks"]["read_bytes_per_s"] > 0
+    assert [step["case"] for step in bench["steps"]] == list(CASES)
+    for step in bench["steps"]:
+        assert step["bound"]["limit"] in ("memory", "arithmetic")
+        assert step["seconds"] > 0
+        assert step["share"] > 0
+
+
+def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    step = StepShare("decode, 1 request", 0.0047, 212.8, Bound(0.0029, Limit.MEMORY), 0.61)
+    peaks = Peaks(threads=2, isa="avx2", read_bytes_per_s=2e10, int8_ops_per_s=3e11, float_ops_per_s=1e11)
+    for load, warned in ((0.2, False), (3.0, True)):
+        print_shares(MachineShares("tiny", peaks, load, 2, (step,)))
+        lines = capsys.readouterr().out.splitlines()
+        assert "ok    bench      decode, 1 request: 4.7 ms, 213 tokens/s, 61 % of what memory allows" in lines
+        assert any(line.startswith("warn  bench      load 3.0 on 2 cores") for line in lines) == warned
+
+
+def test_a_model_without_bench_is_a_mistake() -> None:
+    done = octavo("doctor", "--model", "smollm2-135m")
+    assert done.returncode == 2
+    assert done.stderr == "octavo: model='smollm2-135m': is only measured; add --bench\n"
