@@ -58,6 +58,8 @@ class CacheConfig:
     """Number format of cached K and V."""
     enable_prefix_caching: bool = True
     """Reuse the KV blocks of equal prompt prefixes."""
+    sub_block_match: bool = True
+    """Prefix hits may end inside a block: the part that is the same is copied."""
 
     def __post_init__(self) -> None:
         known = [dtype.value for dtype in KVDtype]

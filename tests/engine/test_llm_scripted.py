@@ -117,8 +117,8 @@ def test_the_ledger_accounts_for_every_token() -> None:
     assert stats is not None
     assert stats.num_prompt_tokens == 10
     assert stats.num_output_tokens == 4
-    assert stats.num_cached_tokens == 8
-    assert stats.num_computed_tokens == 10 + 3 - 8
+    assert stats.num_cached_tokens == 9
+    assert stats.num_computed_tokens == 10 + 3 - 9
     assert stats.num_steps == 4
     assert stats.arrival_s < (stats.first_scheduled_s or 0) < (stats.first_token_s or 0) < (stats.finished_s or 0)
 

@@ -12,6 +12,7 @@ CHOICES: dict[str, Sequence[object]] = {
     "max_num_seqs": (1, 2, 5, 64),
     "long_prefill_token_threshold": (0, 0, 3, 50),
     "enable_prefix_caching": (True, True, False),
+    "sub_block_match": (True, True, False),
     "block_size": (1, 2, 4, 8, 16, 32, 64),
     "threads": (1, 2, 3),
     "isa": ("auto", "auto", "auto", *available_isas()),

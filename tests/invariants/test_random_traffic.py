@@ -13,16 +13,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from octavo.kv.manager import KVManager
+from octavo.kv.spec import AttentionSpec
 from octavo.request.request import GenerateRequest
-from tests.scheduling.harness import FULL, WINDOWED, Engine, alone, make_request
+from tests.scheduling.harness import FULL, WINDOWED, Engine, alone, make_layout, make_request
 
 CONTEXT = 40
-GROUPS = [(FULL,), (FULL, WINDOWED), (FULL, WINDOWED, WINDOWED)]
+NARROW = AttentionSpec(num_kv_heads=1, head_dim=4, window=3)
+CHUNKED = AttentionSpec(num_kv_heads=1, head_dim=4, chunk=6)
+GROUPS = [(FULL,), (FULL, WINDOWED), (FULL, WINDOWED, WINDOWED), (WINDOWED,), (NARROW, FULL, CHUNKED), (CHUNKED,)]
 
 
-def blocks_for_one(layers, block_size) -> int:
+def blocks_for_one(options) -> int:
     """Usable blocks that hold one full-length request."""
-    return len(layers) * -(-(CONTEXT - 1) // block_size)
+    layout = make_layout(1, block_size=options["block_size"], layers=options["layers"])
+    return layout.blocks_per_request(CONTEXT - 1, options["max_num_batched_tokens"])
 
 
 engine_options = st.fixed_dictionaries(
@@ -30,7 +34,8 @@ engine_options = st.fixed_dictionaries(
         "layers": st.sampled_from(GROUPS),
         "block_size": st.sampled_from([1, 2, 4, 8]),
         "spare_blocks": st.integers(0, 30),
-        "caching": st.booleans(),
+        "caching": st.sampled_from([True, True, True, False]),
+        "sub_block_match": st.booleans(),
         "max_num_seqs": st.integers(1, 8),
         "max_num_batched_tokens": st.integers(1, 64),
         "long_prefill_token_threshold": st.sampled_from([0, 0, 1, 3, 8]),
@@ -43,7 +48,7 @@ engine_options = st.fixed_dictionaries(
 def make_engine(options) -> Engine:
     options = dict(options)
     spare = options.pop("spare_blocks")
-    num_blocks = blocks_for_one(options["layers"], options["block_size"]) + spare
+    num_blocks = blocks_for_one(options) + spare
     return Engine(num_blocks=num_blocks, max_model_len=CONTEXT, **options)
 
 

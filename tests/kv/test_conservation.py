@@ -40,8 +40,10 @@ def test_a_forgotten_table(broken):
 def test_a_held_null_block(broken):
     null = broken._pool.blocks[0]
     null.ref = 1
+    expect(broken, "references are the entries")
+    null.ref = 0
     broken.held.tables[0].append(null)
-    expect(broken, "nobody holds the null block")
+    expect(broken, "an entry behind the published ones is private")
 
 
 def test_a_leaked_block(broken):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.kv.blocks import Block
-from octavo.kv.groups import AttentionGroup, common_hit
+from octavo.kv.groups import common_hit, policy_for
 from octavo.kv.prefix import PrefixIndex
 from octavo.kv.spec import AttentionSpec, CacheGroup
 
@@ -82,10 +82,9 @@ def test_the_common_hit_equals_the_largest_common_element(accepted, limit):
     assert common_hit(groups, [], limit) == max(length for length in common if length <= limit)
 
 
-def test_windowed_layers_accept_what_full_ones_accept_while_windows_only_mask():
-    for window in (None, 8):
-        spec = AttentionSpec(num_kv_heads=1, head_dim=4, window=window)
-        group = AttentionGroup(CacheGroup(spec=spec, num_layers=1))
-        publish_chain(group.index, [b"a", b"b"])
-        assert group.accept([b"a", b"b", b"c"], 3) == 2
-        assert group.accept([b"x", b"b"], 2) == 0
+def test_layers_that_need_all_positions_accept_any_cached_prefix():
+    spec = AttentionSpec(num_kv_heads=1, head_dim=4)
+    group = policy_for(CacheGroup(spec=spec, num_layers=1), block_size=4)
+    publish_chain(group.index, [b"a", b"b"])
+    assert group.accept([b"a", b"b", b"c"], 3) == 2
+    assert group.accept([b"x", b"b"], 2) == 0

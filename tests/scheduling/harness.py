@@ -62,13 +62,20 @@ class Engine:
         layers: tuple[AttentionSpec, ...] = (FULL,),
         max_model_len: int = 128,
         caching: bool = True,
+        sub_block_match: bool = False,
         script: TokenScript | None = None,
         faults: FaultScript = no_faults,
         **config: Any,
     ) -> None:
         self.config = SchedulerConfig(**{"max_num_batched_tokens": 32, "max_num_seqs": 8, **config})
         layout = make_layout(num_blocks, block_size=block_size, layers=layers)
-        self.manager = KVManager(layout, enable_prefix_caching=caching, fingerprint="test")
+        self.manager = KVManager(
+            layout,
+            enable_prefix_caching=caching,
+            sub_block_match=sub_block_match,
+            max_step_tokens=self.config.max_num_batched_tokens,
+            fingerprint="test",
+        )
         self.scheduler = Scheduler(self.config, self.manager, max_model_len)
         self.executor = ScriptedExecutor(
             layout,

@@ -112,9 +112,10 @@ def test_a_hit_is_what_all_groups_accept():
     engine = Engine(layers=(FULL, WINDOWED))
     engine.generate(make_request("a", range(30), max_tokens=2))
     full, windowed = (group.index for group in engine.manager._groups)
-    deepest = max(windowed, key=lambda block: block.parent is not None and not block.num_children)
-    windowed.remove(deepest)
-    engine.manager._pool.demote(deepest)
+    (deepest,) = (block.hash for block in full if not block.num_children)
+    lost = windowed[deepest]
+    windowed.remove(lost)
+    engine.manager._pool.demote(lost)
     assert len(full) == 7 and len(windowed) == 6
     engine.generate(make_request("b", range(30), max_tokens=2))
     assert engine.stats("b").num_cached_tokens == 24

@@ -50,6 +50,8 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
     manager = KVManager(
         memory.layout,
         enable_prefix_caching=config.cache.enable_prefix_caching,
+        sub_block_match=config.cache.sub_block_match,
+        max_step_tokens=config.scheduler.max_num_batched_tokens,
         fingerprint=_fingerprint(files, memory),
     )
     scheduler = Scheduler(config.scheduler, manager, memory.max_model_len)

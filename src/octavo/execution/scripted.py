@@ -192,14 +192,25 @@ class ScriptedExecutor:
         _demand(expected is None or start == expected, f"{request_id}: {start} computed tokens, not {expected}")
         _demand(stop <= len(sequence.token_ids), f"{request_id}: runs to {stop} of {len(sequence.token_ids)} tokens")
         sequence.num_computed = stop
-        for table in sequence.tables:
-            self._check_table(request_id, table, stop)
+        for group, table in enumerate(sequence.tables):
+            self._check_table(request_id, group, table, start, stop)
         return start, stop
 
-    def _check_table(self, request_id: str, table: list[int], num_tokens: int) -> None:
-        needed = -(-num_tokens // self.layout.block_size)
-        _demand(len(table) == needed, f"{request_id}: {len(table)} blocks for {num_tokens} tokens, not {needed}")
-        if len(set(table)) < len(table) or not 0 < min(table) <= max(table) < self.layout.num_blocks:
+    def _first_needed(self, group: int, position: int) -> int:
+        """First position that a row at `position` reads in a group."""
+        return self.layout.groups[group].spec.first_needed(position)
+
+    def _check_table(self, request_id: str, group: int, table: list[int], start: int, stop: int) -> None:
+        """Entries that rows `[start, stop)` need name blocks of their own. Those out of reach when the last full block
+        filled are the null block, and between these two there may be some of either kind."""
+        size = self.layout.block_size
+        needed = -(-stop // size)
+        _demand(len(table) == needed, f"{request_id}: {len(table)} blocks for {stop} tokens, not {needed}")
+        first = self._first_needed(group, start // size * size) // size
+        _demand(not any(table[:first]), f"{request_id}: blocks before entry {first} are out of reach: {table}")
+        held = [block for block in table[first : self._first_needed(group, start) // size] if block]
+        held += table[self._first_needed(group, start) // size :]
+        if len(set(held)) < len(held) or not 0 < min(held) <= max(held) < self.layout.num_blocks:
             raise PlanViolationError(f"{request_id}: blocks that are twice in the table or do not exist: {table}")
 
     # ---- the simulated memory
@@ -232,7 +243,7 @@ class ScriptedExecutor:
         sequence = self._sequences[request_id]
         for group, table in enumerate(sequence.tables):
             slots = self._slots(table, start, stop)
-            content = self._content(sequence, group, stop)[start:]
+            content = self._content(sequence, group, start, stop)
             again = self._written_in[slots] == self._next_step
             clash = again & (self._kv[slots] != content)
             _demand(not clash.any(), f"{request_id} writes slots {slots[clash]} that another request writes, too")
@@ -246,23 +257,24 @@ class ScriptedExecutor:
         for table in sequence.tables:
             self._kv[self._slots(table, start, stop)] = _GARBAGE
 
-    def _content(self, sequence: _Sequence, group: int, stop: int) -> UInt64:
-        """What must stand in the cache at positions `[0, stop)`."""
-        digests = np.frombuffer(sequence.digests, np.uint64)[:stop]
+    def _content(self, sequence: _Sequence, group: int, start: int, stop: int) -> UInt64:
+        """What must stand in the cache at positions `[start, stop)`."""
+        digests = np.frombuffer(sequence.digests, np.uint64)[start:stop]
         content: UInt64 = np.maximum(digests ^ self._group_marks[group], np.uint64(_GARBAGE + 1))
         return content
 
-    def _reads_garbage(self, request_id: str, stop: int) -> bool:
-        """Verifies positions `[0, stop)`. True if some hold garbage written in this very step."""
+    def _reads_garbage(self, request_id: str, start: int, stop: int) -> bool:
+        """Verifies all positions that rows `[start, stop)` read. True if some hold garbage written in this step."""
         sequence = self._sequences[request_id]
         found_garbage = False
         for group, table in enumerate(sequence.tables):
-            slots = self._slots(table, 0, stop)
-            wrong = self._kv[slots] != self._content(sequence, group, stop)
+            first = self._first_needed(group, start)
+            slots = self._slots(table, first, stop)
+            wrong = self._kv[slots] != self._content(sequence, group, first, stop)
             if not wrong.any():
                 continue
             garbage = (self._kv[slots] == _GARBAGE) & (self._written_in[slots] == self._next_step)
-            lost = np.flatnonzero(wrong & ~garbage)
+            lost = first + np.flatnonzero(wrong & ~garbage)
             _demand(not lost.size, f"{request_id} reads KV that is not its own at positions {lost} of group {group}")
             found_garbage = True
         return found_garbage
@@ -275,7 +287,7 @@ class ScriptedExecutor:
         """(token, its logprobs, logprobs of prompt tokens) of one request; garbage begets garbage."""
         sequence = self._sequences[request_id]
         digest = sequence.digests[stop - 1]
-        if self._reads_garbage(request_id, stop):
+        if self._reads_garbage(request_id, start, stop):
             self._spoil(sequence, start, stop)
             digest ^= _MASK
         prompt_rows = self._prompt_rows(sequence, start, stop)

@@ -11,20 +11,39 @@ NULL_BLOCK_ID = 0
 class Block:
     """One block of KV memory as the deciding side sees it. Mutated by the pool and the prefix index only."""
 
-    __slots__ = ("group", "hash", "id", "next", "num_children", "parent", "prev", "ref")
+    __slots__ = (
+        "group",
+        "hash",
+        "id",
+        "in_flight",
+        "next",
+        "num_children",
+        "parent",
+        "parent_key",
+        "prev",
+        "ref",
+        "tokens",
+    )
 
     def __init__(self, block_id: int) -> None:
         self.id = block_id
         self.ref = 0
-        """Entries of block tables that name this block."""
+        """Entries of block tables that name this block, and copies in flight that read it."""
         self.group = 0
         """Cache group whose layers the block holds; meaningful while `ref > 0` or `hash` is set."""
         self.hash: BlockHash | None = None
         """Set while the block is published, i.e. found by the prefix index of its group."""
         self.parent: Block | None = None
-        """The published block before this one in its chain; None for a first block."""
+        """The published block before this one in its chain; None for a first block, and in groups that let go of
+        blocks out of reach."""
         self.num_children = 0
         """Published blocks whose parent this is."""
+        self.in_flight = False
+        """Published for a step that has not been computed yet."""
+        self.tokens = b""
+        """Packed token ids of a published block that sub-block matches may look at; empty for others."""
+        self.parent_key = b""
+        """What names the place of `tokens`, see `Children`."""
         self.prev: Block | None = None
         self.next: Block | None = None
 
@@ -35,11 +54,17 @@ class Block:
 
 class FreeList:
     """A doubly linked list through the blocks themselves: removal from the middle in O(1) and without allocation,
-    which a prefix hit on a free block needs and a deque cannot give."""
+    which a prefix hit on a free block needs and a deque cannot give.
+
+    A mark stands between two parts, and blocks can be put before it:
+
+        front ... | mark | ... back
+    """
 
     def __init__(self) -> None:
-        self._end = Block(-1)
+        self._end, self._mark = Block(-1), Block(-2)
         self._end.prev = self._end.next = self._end
+        self._link(self._end, self._mark)
         self._length = 0
 
     def __len__(self) -> int:
@@ -50,17 +75,26 @@ class FreeList:
         block = self._end.next
         while block is not self._end:
             assert block is not None
-            yield block
+            if block is not self._mark:
+                yield block
             block = block.next
 
     @property
     def first(self) -> Block | None:
         """The block to be reused next; None in an empty list."""
-        return self._end.next if self._length else None
+        block = self._end.next
+        if block is self._mark:
+            block = self._mark.next
+        return block if self._length else None
 
     def push_front(self, block: Block) -> None:
         """Makes `block` the next to be reused."""
         self._insert(self._end, block)
+
+    def push_before_mark(self, block: Block) -> None:
+        """Makes `block` the last of the first part."""
+        assert self._mark.prev is not None
+        self._insert(self._mark.prev, block)
 
     def push_back(self, block: Block) -> None:
         """Makes `block` the last to be reused."""
@@ -69,8 +103,8 @@ class FreeList:
 
     def pop_front(self) -> Block:
         """Takes the block to be reused next. The list must not be empty."""
-        block = self._end.next
-        assert block is not None and block is not self._end
+        block = self.first
+        assert block is not None
         self.remove(block)
         return block
 
@@ -83,11 +117,15 @@ class FreeList:
         self._length -= 1
 
     def _insert(self, before: Block, block: Block) -> None:
+        self._link(before, block)
+        self._length += 1
+
+    @staticmethod
+    def _link(before: Block, block: Block) -> None:
         after = before.next
         assert after is not None
         block.prev, block.next = before, after
         before.next = after.prev = block
-        self._length += 1
 
 
 class BlockPool:
@@ -95,7 +133,7 @@ class BlockPool:
 
     The order of reuse of the blocks without references:
 
-        | unpublished, last freed first | never used, by number | published, least recently used first |
+        | unpublished, last freed first | never used, by number | let go of | published, least recently used first |
 
     Those never used are a number until they are taken: a pool of a quarter of a million blocks costs nothing at start,
     and memory only for what was ever needed at one time. The free list holds the others. Holders release their blocks
@@ -107,6 +145,7 @@ class BlockPool:
         """All of them, the null block included."""
         self.blocks = [Block(NULL_BLOCK_ID)]
         """Those that exist, by number: the null block and whatever was ever used."""
+        self.null = self.blocks[NULL_BLOCK_ID]
         self._free = FreeList()
 
     @property
@@ -157,6 +196,17 @@ class BlockPool:
             self._free.push_front(block)
         else:
             self._free.push_back(block)
+
+    def let_go(self, block: Block) -> None:
+        """Drops a reference as `release` does, but a published block goes before all that are kept for their use: in
+        the middle of a prefix, out of reach, hardly anybody can go on from it."""
+        block.ref -= 1
+        if block.ref > 0:
+            return
+        if block.hash is None:
+            self._free.push_front(block)
+        else:
+            self._free.push_before_mark(block)
 
     def demote(self, block: Block) -> None:
         """Moves a block that lost its hash to where the order of reuse wants it; no-op while it is referenced."""

@@ -4,11 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from octavo.kv.blocks import NULL_BLOCK_ID, Block, BlockPool
+from octavo.kv.children import Children
+from octavo.kv.groups import GroupPolicy
 from octavo.kv.prefix import PrefixIndex
 from octavo.kv.request_blocks import RequestBlocks
 
 
-def check_conservation(pool: BlockPool, indices: Sequence[PrefixIndex], holders: Sequence[RequestBlocks]) -> None:
+def check_conservation(
+    pool: BlockPool, groups: Sequence[GroupPolicy], children: Children | None, holders: Sequence[RequestBlocks]
+) -> None:
     """Verifies that no block is lost, shared by mistake, or cached without its prefix.
 
     Raises:
@@ -16,10 +20,15 @@ def check_conservation(pool: BlockPool, indices: Sequence[PrefixIndex], holders:
     """
     _check_references(pool, holders)
     _check_free_list(pool)
-    for group, index in enumerate(indices):
-        _check_closure(pool, index, group)
+    for number, group in enumerate(groups):
+        _check_index(group.index, number)
+        if group.is_closed:
+            _check_closure(group.index)
+            _check_eviction_order(pool, number)
+    if children is not None:
+        _check_children(children, groups)
     for held in holders:
-        _check_tables(held)
+        _check_tables(held, groups)
 
 
 def _demand(holds: bool, law: str, *facts: object) -> None:
@@ -30,8 +39,12 @@ def _demand(holds: bool, law: str, *facts: object) -> None:
 
 def _check_references(pool: BlockPool, holders: Sequence[RequestBlocks]) -> None:
     entries = Counter(block.id for held in holders for table in held.tables for block in table)
+    del entries[NULL_BLOCK_ID]
+    sources = Counter(block.id for held in holders if held.partial_hit for block in held.partial_hit.sources)
+    entries += sources
     for block in pool.blocks:
-        _demand(block.ref == entries[block.id], "references are the entries of all tables", block, entries[block.id])
+        law = "references are the entries of all tables and the sources of copies"
+        _demand(block.ref == entries[block.id], law, block, entries[block.id])
     _demand(entries[NULL_BLOCK_ID] == 0, "nobody holds the null block")
 
 
@@ -48,16 +61,26 @@ def _check_free_list(pool: BlockPool) -> None:
     _demand(published == sorted(published), "unpublished blocks are reused before published ones")
 
 
-def _check_closure(pool: BlockPool, index: PrefixIndex, group: int) -> None:
-    children = Counter(block.parent.id for block in index if block.parent is not None)
+def _check_index(index: PrefixIndex, group: int) -> None:
     for block in index:
         _demand(block.hash is not None and index.get(block.hash) is block, "a published block is found", block)
         _demand(block.group == group, "a published block belongs to the group of its index", block, group)
+
+
+def _check_closure(index: PrefixIndex) -> None:
+    children = Counter(block.parent.id for block in index if block.parent is not None)
+    for block in index:
         _demand(block.num_children == children[block.id], "children are counted", block, children[block.id])
         if block.parent is not None:
             _demand(index.get(block.parent.hash or b"") is block.parent, "a parent is published", block)
             _demand(block.ref <= block.parent.ref, "who holds a block holds its parent", block, block.parent)
-    _check_eviction_order(pool, group)
+
+
+def _check_children(children: Children, groups: Sequence[GroupPolicy]) -> None:
+    listed = {block.id: block for block in children}
+    _demand(len(listed) == len(children), "no block is a child twice")
+    computed = {block.id: block for group in groups for block in group.index if block.tokens and not block.in_flight}
+    _demand(listed == computed, "computed blocks with known tokens are children, and no others", listed, computed)
 
 
 def _check_eviction_order(pool: BlockPool, group: int) -> None:
@@ -70,14 +93,19 @@ def _check_eviction_order(pool: BlockPool, group: int) -> None:
                 waiting[block.parent] += 1
 
 
-def _check_tables(held: RequestBlocks) -> None:
+def _check_tables(held: RequestBlocks, groups: Sequence[GroupPolicy]) -> None:
     _demand(len({len(table) for table in held.tables}) == 1, "tables of all groups are equally long")
-    for table, num_published in zip(held.tables, held.num_published, strict=True):
+    for table, num_published, num_let_go, group in zip(
+        held.tables, held.num_published, held.num_let_go, groups, strict=True
+    ):
         _demand(num_published <= len(table), "published entries exist", num_published, len(table))
+        _demand(num_let_go == 0 or not group.is_closed, "a group that needs all blocks lets go of none", num_let_go)
         for position, block in enumerate(table):
-            if position < num_published:
+            if position < num_let_go:
+                _demand(block.id == NULL_BLOCK_ID, "an entry let go of is the null block", position, block)
+            elif position < num_published:
                 _demand(block.hash == held.hashes[position], "a published entry has its own hash", position, block)
             else:
-                private = block.hash is None and block.ref == 1
+                private = block.id != NULL_BLOCK_ID and block.hash is None and block.ref == 1
                 _demand(private, "an entry behind the published ones is private", position, block)
     _demand(held.num_settled == min(held.num_published), "settled entries are published in all groups")

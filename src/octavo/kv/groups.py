@@ -9,30 +9,78 @@ from octavo.kv.spec import CacheGroup
 
 
 class GroupPolicy(Protocol):
-    """Decides for one cache group which prefixes can be reused. Which blocks stay held as a request grows belongs
-    here, too, once a kind of layer exists that lets go of some."""
+    """Decides for one cache group which prefixes can be reused and which blocks a growing request still needs."""
 
     index: PrefixIndex
+    is_closed: bool
+    """With a cached block the blocks before it are cached: requests never let go of blocks."""
+    publishes_in_flight: bool
+    """A block can be read in the very step that fills it."""
 
     def accept(self, hashes: Sequence[BlockHash], limit: int) -> int:
         """Largest number of blocks, at most `limit`, from which this group can go on computing."""
         ...
 
+    def first_block(self, num_tokens: int) -> int:
+        """First table entry needed to go on behind `num_tokens` computed tokens; those before it can go."""
+        ...
 
-class AttentionGroup:
-    """Layers that keep K and V of every position: full attention, and sliding windows while these only mask.
 
-    Windowed layers hold the same blocks as full ones: the window is applied by the kernel. Any published prefix can
-    be continued.
-    """
+class WholeGroup:
+    """Layers of which every position needs all before it: full attention, multi-head latent attention."""
 
-    def __init__(self, spec: CacheGroup) -> None:
-        self.spec = spec
+    is_closed = True
+    publishes_in_flight = True
+
+    def __init__(self) -> None:
         self.index = PrefixIndex()
 
     def accept(self, hashes: Sequence[BlockHash], limit: int) -> int:
-        """See `GroupPolicy.accept`."""
+        """See `GroupPolicy.accept`. Any cached prefix can be continued."""
         return self.index.longest_hit(hashes, limit)
+
+    def first_block(self, num_tokens: int) -> int:
+        """See `GroupPolicy.first_block`."""
+        return 0
+
+
+class ReachGroup:
+    """Layers of which a position needs only those within reach: sliding windows, chunked-local attention, and recurrent
+    state, which needs but the snapshot at the border."""
+
+    is_closed = False
+
+    def __init__(self, group: CacheGroup, block_size: int) -> None:
+        self.index = PrefixIndex()
+        self.publishes_in_flight = group.spec.can_be_cut
+        self._first_needed = group.spec.first_needed
+        self._block_size = block_size
+
+    def accept(self, hashes: Sequence[BlockHash], limit: int) -> int:
+        """See `GroupPolicy.accept`. A border will do if the run of blocks within reach before it is cached:
+
+            blocks    0 1 2 3 4 5 6 | 7        border 7, of which 4, 5 and 6 are within reach
+            cached    n n n y n y y |          4 is missing, and every border behind it needs it: try border 4
+
+        Each block is looked up at most twice, as the next run ends where this one was seen to break.
+        """
+        border = limit
+        while border:
+            run = range(self.first_block(border * self._block_size), border)
+            missing = next((block for block in run if hashes[block] not in self.index), None)
+            if missing is None:
+                return border
+            border = missing
+        return 0
+
+    def first_block(self, num_tokens: int) -> int:
+        """See `GroupPolicy.first_block`."""
+        return self._first_needed(num_tokens) // self._block_size
+
+
+def policy_for(group: CacheGroup, block_size: int) -> GroupPolicy:
+    """The policy of a group of layers."""
+    return WholeGroup() if group.spec.reach is None else ReachGroup(group, block_size)
 
 
 def common_hit(groups: Sequence[GroupPolicy], hashes: Sequence[BlockHash], limit: int) -> int:

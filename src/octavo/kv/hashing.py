@@ -9,7 +9,7 @@ the order of requests, so hashes can be compared across processes, tiers and mac
 
 from collections.abc import Sequence
 from hashlib import sha256
-from struct import Struct
+from struct import Struct, pack
 
 BlockHash = bytes
 """32 bytes."""
@@ -35,7 +35,7 @@ class BlockHasher:
     """Extends hash chains. One per KV memory."""
 
     def __init__(self, fingerprint: str, block_size: int) -> None:
-        self._root = chain_root(fingerprint, block_size)
+        self.root = chain_root(fingerprint, block_size)
         self._block_size = block_size
         self._pack = Struct(f"<{block_size}I").pack
 
@@ -47,12 +47,17 @@ class BlockHasher:
             token_ids: the request's known tokens, at least `num_blocks * block_size`.
             salt: from `salt_key`; enters the first block and through the chain all others.
         """
-        parent = hashes[-1] if hashes else self._root
+        parent = hashes[-1] if hashes else self.root
         size = self._block_size
         for index in range(len(hashes), num_blocks):
             tokens = self._pack(*token_ids[index * size : (index + 1) * size])
             parent = sha256(parent + tokens + (salt if index == 0 else b"")).digest()
             hashes.append(parent)
+
+    @staticmethod
+    def pack(token_ids: Sequence[int]) -> bytes:
+        """Token ids in the form in which they enter a hash."""
+        return pack(f"<{len(token_ids)}I", *token_ids)
 
 
 def salt_key(cache_salt: str | None) -> bytes:

@@ -5,21 +5,32 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from octavo.kv.blocks import Block, BlockPool
+from octavo.kv.children import Children
 from octavo.kv.conservation import check_conservation
-from octavo.kv.groups import AttentionGroup, GroupPolicy, common_hit
+from octavo.kv.groups import GroupPolicy, common_hit, policy_for
 from octavo.kv.hashing import BlockHash, BlockHasher, salt_key
-from octavo.kv.request_blocks import BlockIds, RequestBlocks
-from octavo.kv.spec import KVLayout
+from octavo.kv.request_blocks import BlockIds, PartialHit, RequestBlocks
+from octavo.kv.spec import CacheSpec, KVLayout
 
 
 class PrefixHit(NamedTuple):
     """What of a request's tokens is in the cache now. Valid until the next call that allocates."""
 
     num_blocks: int
-    """Per group."""
+    """Whole blocks, per group."""
     num_tokens: int
-    num_free_blocks: int
-    """Hit blocks, over all groups, that nobody holds: adopting the hit takes them out of the free blocks."""
+    """In whole blocks and in the one that is copied from."""
+    free_blocks: tuple[int, ...]
+    """[group] hit blocks that nobody holds: adopting the hit takes them out of the free blocks."""
+    num_free_sources: int = 0
+    """Blocks copied from, over all groups, that nobody holds: they are free again when the copying step is done."""
+    source: BlockHash | None = None
+    """Hash of the block copied from."""
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Free blocks that adopting the hit takes, over all groups."""
+        return sum(self.free_blocks) + self.num_free_sources
 
 
 class KVManager:
@@ -30,20 +41,37 @@ class KVManager:
     back by `withdraw` (the step was not issued for this request) or `revoke` (its part of the step failed).
     """
 
-    def __init__(self, layout: KVLayout, *, enable_prefix_caching: bool = True, fingerprint: str = "") -> None:
+    def __init__(
+        self,
+        layout: KVLayout,
+        *,
+        enable_prefix_caching: bool = True,
+        sub_block_match: bool = True,
+        max_step_tokens: int | None = None,
+        fingerprint: str = "",
+    ) -> None:
         """
         Args:
             layout: blocks and cache groups.
             enable_prefix_caching: False: nothing is ever published or found.
+            sub_block_match: hits may end inside a block, whose first part is then copied.
+            max_step_tokens: most tokens of one request in a step; None: any number. Bounds what a request holds in
+                groups that let go of blocks out of reach.
             fingerprint: see `hashing.chain_root`.
         """
         self.layout = layout
+        self.max_step_tokens = max_step_tokens
         self.num_evicted = 0
         """Published blocks reused for other tokens, since start."""
         self._caching = enable_prefix_caching
         self._block_size = layout.block_size
         self._pool = BlockPool(layout.num_blocks)
-        self._groups: list[GroupPolicy] = [AttentionGroup(group) for group in layout.groups]
+        self._groups = [policy_for(group, layout.block_size) for group in layout.groups]
+        self._lead = next((i for i, policy in enumerate(self._groups) if policy.is_closed), 0)
+        """The group whose hit is tried first, and whose blocks sub-block matches are looked for among."""
+        self._letting_go = _groups_that_let_go(layout, self._groups)
+        can_copy = sub_block_match and all(group.spec.can_be_cut for group in layout.groups)
+        self._children = Children() if can_copy and layout.block_size > 1 else None
         self._hasher = BlockHasher(fingerprint, layout.block_size)
         self._holders: dict[RequestBlocks, None] = {}
         self._publications: list[tuple[RequestBlocks, Block]] = []
@@ -78,15 +106,19 @@ class KVManager:
         )
 
     def match(self, held: RequestBlocks) -> PrefixHit:
-        """The longest cached prefix that all groups accept, in whole blocks and at most n - 1 tokens: the last token
-        must run to give logits. Changes nothing."""
+        """The longest cached prefix that all groups accept, at most n - 1 tokens: the last token must run to give
+        logits. Whole blocks, and where the next one is cached with other tokens at its end, the part that is the same.
+        Changes nothing."""
         if not held.reads_cache:
-            return PrefixHit(0, 0, 0)
-        limit = (len(held.token_ids) - 1) // self._block_size
-        self._name_blocks(held, limit)
-        count = common_hit(self._groups, held.hashes, limit)
-        free = sum(block.ref == 0 for blocks in self._hit_blocks(held, count) for block in blocks)
-        return PrefixHit(count, count * self._block_size, free)
+            return PrefixHit(0, 0, (0,) * len(self._groups))
+        count = self.num_hit_blocks(held)
+        num_tokens = count * self._block_size
+        hit = PrefixHit(count, num_tokens, self._num_free(held, count, num_tokens))
+        return hit if self._children is None else self._with_partial(held, hit, self._children)
+
+    def blocks_per_request(self, num_tokens: int) -> int:
+        """Most blocks that a request of this many tokens holds at one time, over all groups."""
+        return self.layout.blocks_per_request(num_tokens, self.max_step_tokens)
 
     def hit_name(self, held: RequestBlocks, position: int) -> BlockHash | None:
         """Name of the whole block at `position`; None where `match` could find none, whatever is cached."""
@@ -102,8 +134,10 @@ class KVManager:
         return common_hit(self._groups, held.hashes, limit)
 
     def is_longest_hit(self, held: RequestBlocks, count: int) -> bool:
-        """Whether `num_hit_blocks` would say `count` > 0; O(1), exact for full attention, where closure decides it
-        from the blocks on both sides of the border."""
+        """Whether `num_hit_blocks` would say `count` > 0; O(1) where all groups keep all blocks, for closure then
+        decides it from the blocks on both sides of the border."""
+        if self._letting_go:
+            return 0 < count == self.num_hit_blocks(held)
         names, limit = held.hashes, self._hit_limit(held)
         if not count <= min(len(names), limit) or any(names[count - 1] not in group.index for group in self._groups):
             return False
@@ -111,13 +145,21 @@ class KVManager:
         return follower is None or any(follower not in group.index for group in self._groups)
 
     def num_private_blocks(self, held: RequestBlocks) -> int:
-        """Blocks, over all groups, that only this request holds: what is free once it ends. O(log blocks).
+        """Blocks, over all groups, that only this request holds: what is free once it ends.
 
-        Who holds a block holds all before it, so in a table references never grow:
+        In a group that keeps all blocks it takes O(log blocks), for who holds a block holds all before it, so that in
+        a table references never grow:
 
             references   3 3 2 2 | 1 1 1
         """
-        return sum(len(table) - bisect_left(table, True, key=_is_private) for table in held.tables)
+        sources = () if held.partial_hit is None else held.partial_hit.sources
+        count = sum(map(_is_private, sources))
+        for policy, table in zip(self._groups, held.tables, strict=True):
+            if policy.is_closed:
+                count += len(table) - bisect_left(table, True, key=_is_private)
+            else:
+                count += sum(map(_is_private, table))
+        return count
 
     def listen(self, on_publish: Callable[[BlockHash], None]) -> None:
         """Has `on_publish` called with each name that becomes findable in some group, until another one listens."""
@@ -125,20 +167,31 @@ class KVManager:
             group.index.on_publish = on_publish
 
     def num_blocks_needed(self, hit: PrefixHit, num_tokens: int) -> int:
-        """Free blocks that a request with this hit takes to hold `num_tokens` tokens."""
-        blocks_per_group = -(-num_tokens // self._block_size)
-        return len(self._groups) * max(0, blocks_per_group - hit.num_blocks) + hit.num_free_blocks
+        """Free blocks that a request with this hit takes, at most at one time, to hold `num_tokens` tokens."""
+        missing = max(0, -(-num_tokens // self._block_size) - hit.num_blocks)
+        needed = hit.num_free_sources
+        for group, free in zip(self.layout.groups, hit.free_blocks, strict=True):
+            most = group.most_blocks(num_tokens, self.max_step_tokens, self._block_size)
+            needed += min(missing + free, most)
+        return needed
 
     def adopt(self, held: RequestBlocks, hit: PrefixHit) -> None:
         """Puts the blocks of a hit at the start of the (empty) tables of a request."""
         if held in self._holders:
             raise RuntimeError("a request that already holds blocks cannot adopt a prefix hit")
-        for group, blocks in enumerate(self._hit_blocks(held, hit.num_blocks)):
+        for group, policy in enumerate(self._groups):
+            let_go = policy.first_block(hit.num_tokens)
+            blocks = [policy.index[name] for name in held.hashes[let_go : hit.num_blocks]]
             for block in blocks:
                 self._pool.touch(block)
-            held.tables[group] = blocks
+            held.tables[group] = [self._pool.null] * let_go + blocks
             held.num_published[group] = hit.num_blocks
-        held.num_settled = hit.num_blocks
+            held.num_let_go[group] = let_go
+        held.num_settled = held.num_full = hit.num_blocks
+        if hit.source is not None:
+            self._adopt_partial(held, hit, hit.source)
+        if self._letting_go:
+            held.junction = self._groups[self._lead].accept(held.hashes, len(held.hashes))
         self._holders[held] = None
 
     def allocate(self, held: RequestBlocks, num_tokens: int) -> BlockIds | None:
@@ -160,34 +213,46 @@ class KVManager:
         return new_ids
 
     def settle(self, held: RequestBlocks, num_computed_tokens: int) -> None:
-        """After a step: full blocks that could not be published because their hash already was are dropped for the
-        published twin; blocks behind them are published.
+        """After a step: puts the request's tables in order for what is computed now, if that filled a block.
 
-        Equal hash means equal bits, so the switch is invisible to the request. It is put down in `held.swaps`, which
-        the executing side must hear before it runs the request again.
+        Full blocks that could not be published because their hash already was are dropped for the published twin;
+        blocks behind them are published. Equal hash means equal bits, so the switch is invisible to the request. Then
+        blocks that have got out of reach are let go. Both are put down in `held.swaps`, which the executing side must
+        hear before it runs the request again.
         """
+        if held.partial_hit is not None:
+            self._release_sources(held)
         num_full = num_computed_tokens // self._block_size
-        if num_full <= held.num_settled or not self._caching:
+        if num_full == held.num_full:
             return
-        self._name_blocks(held, num_full)
-        for group in range(len(self._groups)):
-            for position in range(held.num_published[group], num_full):
-                self._settle_entry(held, group, position)
-            held.num_published[group] = num_full
-        held.num_settled = num_full
+        held.num_full = num_full
+        if num_full > held.num_settled and self._caching:
+            self._settle_blocks(held, num_full)
+        for policy, groups in self._letting_go:
+            first = policy.first_block(num_full * self._block_size)
+            if first > held.num_let_go[groups[0]]:
+                for group in groups:
+                    self._let_go(held, group, first)
 
     def commit(self) -> None:
         """The step in flight is done, what it published stays."""
+        for _, block in self._publications:
+            block.in_flight = False
+            if block.tokens and self._children is not None:
+                self._children.add(block)
         self._publications.clear()
 
     def free(self, held: RequestBlocks) -> None:
         """Releases all blocks of a request, deepest first; what is published stays findable. Idempotent."""
+        self._release_sources(held)
         for position in range(len(held.tables[0]) - 1, -1, -1):
-            for table in held.tables:
-                self._pool.release(table[position])
+            for table, let_go in zip(held.tables, held.num_let_go, strict=True):
+                if position >= let_go:
+                    self._pool.release(table[position])
         held.tables = [[] for _ in self._groups]
         held.num_published = [0] * len(self._groups)
-        held.num_settled = 0
+        held.num_let_go = [0] * len(self._groups)
+        held.num_settled = held.num_full = 0
         held.swaps = []
         self._holders.pop(held, None)
 
@@ -206,47 +271,100 @@ class KVManager:
 
     def revoke(self, failed: Collection[RequestBlocks]) -> list[RequestBlocks]:
         """Unpublishes what the step in flight filled with garbage: the blocks published for it by requests whose part
-        failed (they may be freed by now), and all blocks computed on top of those.
+        failed (they may be freed by now), and by requests that hold such a block and so read it.
 
         Returns:
-            The other requests whose tables hold such a block. Their part of the step is garbage, too; they must be
-            freed before anything else is allocated.
+            Those others. Their part of the step is garbage, too; they must be freed before anything else is allocated.
         """
-        garbage: set[Block] = set()
-        for owner, block in self._publications:
-            if owner in failed or block.parent in garbage:
-                garbage.add(block)
-        touched = [
-            held
-            for held in self._holders
-            if held not in failed and any(block in garbage for table in held.tables for block in table)
-        ]
+        spoiled = set(failed)
+        touched: list[RequestBlocks] = []
+        while True:
+            garbage = {block for owner, block in self._publications if owner in spoiled}
+            readers = [held for held in self._holders if held not in spoiled and _holds_any(held, garbage)]
+            if not readers:
+                break
+            spoiled.update(readers)
+            touched += readers
         self._unpublish([block for _, block in self._publications if block in garbage])
-        return touched
+        return [held for held in self._holders if held in set(touched)]
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks. Refused, with False, while any block is held."""
         if self._pool.num_free < self._pool.num_usable:
             return False
         for group in self._groups:
+            cached = list(group.index)
             group.index.clear()
+            for block in cached:
+                self._pool.demote(block)
+        if self._children is not None:
+            self._children.clear()
+        self._publications.clear()
         return True
 
     def check(self) -> None:
         """Verifies conservation, see `check_conservation`. O(blocks); for tests and idle moments."""
-        check_conservation(self._pool, [group.index for group in self._groups], list(self._holders))
+        check_conservation(self._pool, self._groups, self._children, list(self._holders))
+
+    # ---- hits
 
     def _hit_limit(self, held: RequestBlocks) -> int:
+        """Most whole blocks of a hit."""
         return (len(held.token_ids) - 1) // self._block_size if held.reads_cache else 0
 
-    def _hit_blocks(self, held: RequestBlocks, count: int) -> list[list[Block]]:
-        """[group] -> the published blocks of the first `count` names."""
-        found = [[group.index.get(name) for name in held.hashes[:count]] for group in self._groups]
-        return [[block for block in blocks if block is not None] for blocks in found]
+    def _num_free(self, held: RequestBlocks, num_blocks: int, num_tokens: int) -> tuple[int, ...]:
+        """[group] -> blocks that nobody holds of those that a hit takes to go on behind `num_tokens` tokens."""
+        return tuple(
+            [
+                sum(policy.index[name].ref == 0 for name in held.hashes[policy.first_block(num_tokens) : num_blocks])
+                for policy in self._groups
+            ]
+        )
+
+    def _with_partial(self, held: RequestBlocks, hit: PrefixHit, children: Children) -> PrefixHit:
+        """The hit, longer by the part of the next block that is cached in all groups, computed, and can be copied now
+        without taking the room that the request itself needs."""
+        start = hit.num_tokens
+        wanted = held.token_ids[start : min(start + self._block_size, len(held.token_ids) - 1)]
+        found = children.closest(self._parent_key(held, hit.num_blocks), self._hasher.pack(wanted))
+        if found is None:
+            return hit
+        block, num_shared = found
+        assert block.hash is not None
+        sources = [policy.index.get(block.hash) for policy in self._groups]
+        if any(source is None or source.in_flight for source in sources):
+            return hit
+        longer = PrefixHit(
+            hit.num_blocks,
+            start + num_shared,
+            self._num_free(held, hit.num_blocks, start + num_shared),
+            num_free_sources=sum(source is not None and source.ref == 0 for source in sources),
+            source=block.hash,
+        )
+        return longer if self.num_blocks_needed(longer, len(held.token_ids)) <= self.num_free_blocks else hit
+
+    def _adopt_partial(self, held: RequestBlocks, hit: PrefixHit, source: BlockHash) -> None:
+        sources = [policy.index[source] for policy in self._groups]
+        for block in sources:
+            self._pool.touch(block)
+        held.partial_hit = PartialHit(sources, hit.num_blocks, hit.num_tokens - hit.num_blocks * self._block_size)
+
+    def _release_sources(self, held: RequestBlocks) -> None:
+        """Lets go of the blocks copied from; before the request lets go of the blocks before them."""
+        if held.partial_hit is not None:
+            for block in held.partial_hit.sources:
+                self._pool.release(block)
+            held.partial_hit = None
+
+    def _parent_key(self, held: RequestBlocks, position: int) -> bytes:
+        """See `Children`. A salted root is longer than any hash."""
+        return held.hashes[position - 1] if position else self._hasher.root + held.salt
 
     def _name_blocks(self, held: RequestBlocks, count: int) -> None:
         if count > len(held.hashes):
             self._hasher.extend(held.hashes, held.token_ids, count, held.salt)
+
+    # ---- tables
 
     def _grow(self, table: list[Block], group: int, count: int) -> tuple[int, ...]:
         """Appends `count` fresh blocks; the caller has made sure that they are free."""
@@ -257,33 +375,25 @@ class KVManager:
     def _take(self, group: int) -> Block:
         block = self._pool.take()
         if block.hash is not None:
-            self._groups[block.group].index.remove(block)
+            self._forget(block)
             self.num_evicted += 1
         block.group = group
         return block
 
-    def _publish(self, held: RequestBlocks, num_full: int) -> None:
-        """Publishes full blocks in order, per group up to the first whose hash is taken: that one waits for
-        `settle`, and so do those behind it, whose published parent is not (yet) in the table."""
+    def _settle_blocks(self, held: RequestBlocks, num_full: int) -> None:
         self._name_blocks(held, num_full)
-        for group, policy in enumerate(self._groups):
-            position = held.num_published[group]
-            while position < num_full and policy.index.get(held.hashes[position]) is None:
-                self._publish_entry(held, group, position)
-                self._publications.append((held, held.tables[group][position]))
-                position += 1
-            held.num_published[group] = position
-        held.num_settled = min(held.num_published)
-
-    def _publish_entry(self, held: RequestBlocks, group: int, position: int) -> None:
-        table = held.tables[group]
-        parent = table[position - 1] if position else None
-        self._groups[group].index.publish(table[position], held.hashes[position], parent)
+        for group in range(len(self._groups)):
+            for position in range(held.num_published[group], num_full):
+                self._settle_entry(held, group, position)
+            held.num_published[group] = num_full
+        held.num_settled = num_full
 
     def _settle_entry(self, held: RequestBlocks, group: int, position: int) -> None:
         twin = self._groups[group].index.get(held.hashes[position])
         if twin is None:
-            self._publish_entry(held, group, position)
+            block = self._publish_entry(held, group, position)
+            if block.tokens and self._children is not None:
+                self._children.add(block)
             return
         own = held.tables[group][position]
         self._pool.touch(twin)
@@ -291,13 +401,76 @@ class KVManager:
         held.swaps.append((group, position, twin.id))
         self._pool.release(own)
 
+    def _let_go(self, held: RequestBlocks, group: int, first: int) -> None:
+        """Empties the table entries before `first`. Blocks within reach of the junction are kept like others that were
+        used last: from there on others may part from this request, too. Those elsewhere are the first to go."""
+        null, table = self._pool.null, held.tables[group]
+        kept = range(self._groups[group].first_block(held.junction * self._block_size), held.junction)
+        for position in range(held.num_let_go[group], first):
+            drop = self._pool.release if position in kept else self._pool.let_go
+            drop(table[position])
+            table[position] = null
+            held.swaps.append((group, position, null.id))
+        held.num_let_go[group] = first
+
+    # ---- publication
+
+    def _publish(self, held: RequestBlocks, num_full: int) -> None:
+        """Publishes full blocks in order, per group up to the first whose hash is taken: that one waits for
+        `settle`, and so do those behind it, whose published parent is not (yet) in the table."""
+        self._name_blocks(held, num_full)
+        for group, policy in enumerate(self._groups):
+            if not policy.publishes_in_flight:
+                continue
+            position = held.num_published[group]
+            while position < num_full and held.hashes[position] not in policy.index:
+                block = self._publish_entry(held, group, position)
+                block.in_flight = True
+                self._publications.append((held, block))
+                position += 1
+            held.num_published[group] = position
+        held.num_settled = min(held.num_published)
+
+    def _publish_entry(self, held: RequestBlocks, group: int, position: int) -> Block:
+        policy, table = self._groups[group], held.tables[group]
+        block = table[position]
+        parent = table[position - 1] if position and policy.is_closed else None
+        policy.index.publish(block, held.hashes[position], parent)
+        if group == self._lead and self._children is not None:
+            start = position * self._block_size
+            block.parent_key = self._parent_key(held, position)
+            block.tokens = self._hasher.pack(held.token_ids[start : start + self._block_size])
+        return block
+
     def _unpublish(self, blocks: list[Block]) -> None:
         """Takes blocks, given parents first, out of their indices and out of the uncommitted publications."""
         for block in reversed(blocks):
-            self._groups[block.group].index.remove(block)
+            self._forget(block)
             self._pool.demote(block)
         gone = set(blocks)
         self._publications = [entry for entry in self._publications if entry[1] not in gone]
+
+    def _forget(self, block: Block) -> None:
+        """Makes a published block unfindable."""
+        self._groups[block.group].index.remove(block)
+        if block.tokens:
+            if self._children is not None and not block.in_flight:
+                self._children.remove(block)
+            block.tokens = b""
+        block.in_flight = False
+
+
+def _groups_that_let_go(layout: KVLayout, policies: list[GroupPolicy]) -> list[tuple[GroupPolicy, list[int]]]:
+    """(policy, groups) for each kind of layers with a limited reach: groups of equal spec let go of equal entries."""
+    by_spec: dict[CacheSpec, list[int]] = {}
+    for index, group in enumerate(layout.groups):
+        if group.spec.reach is not None:
+            by_spec.setdefault(group.spec, []).append(index)
+    return [(policies[groups[0]], groups) for groups in by_spec.values()]
+
+
+def _holds_any(held: RequestBlocks, blocks: set[Block]) -> bool:
+    return any(block in blocks for table in held.tables for block in table)
 
 
 def _is_private(block: Block) -> bool:

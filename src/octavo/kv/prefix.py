@@ -9,9 +9,10 @@ from octavo.kv.hashing import BlockHash
 class PrefixIndex:
     """Published blocks of one group.
 
-    Invariant (prefix closure): with a block, all blocks before it in its chain are published. It holds because a
-    block is published under a published parent and removed only without children, and it is what makes the longest
-    hit a binary search.
+    Invariant of groups that keep all blocks (prefix closure): with a block, all blocks before it in its chain are
+    published. It holds because a block is published under a published parent and removed only without children, and
+    it is what makes the longest hit a binary search. Groups that let go of blocks out of reach publish without
+    parents; their index promises nothing about neighbours.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,9 @@ class PrefixIndex:
         """The published block of this hash."""
         return self._block_by_hash.get(block_hash)
 
+    def __getitem__(self, block_hash: BlockHash) -> Block:
+        return self._block_by_hash[block_hash]
+
     def longest_hit(self, hashes: Sequence[BlockHash], limit: int) -> int:
         """Largest k <= limit such that blocks 0 .. k - 1 of a chain are published; O(log limit).
 
@@ -48,7 +52,8 @@ class PrefixIndex:
         return low
 
     def publish(self, block: Block, block_hash: BlockHash, parent: Block | None) -> None:
-        """Makes `block` findable. `parent` is the published block before it; `block_hash` must be new here."""
+        """Makes `block` findable. `parent` is the published block before it, where closure is to hold; `block_hash`
+        must be new here."""
         block.hash = block_hash
         block.parent = parent
         if parent is not None:
@@ -72,4 +77,6 @@ class PrefixIndex:
         for block in self._block_by_hash.values():
             block.hash = block.parent = None
             block.num_children = 0
+            block.tokens = b""
+            block.in_flight = False
         self._block_by_hash.clear()

@@ -17,7 +17,7 @@ class KVDtype(StrEnum):
         return 4 if self is KVDtype.FP32 else 2
 
 
-class AttentionSpec(msgspec.Struct, frozen=True, kw_only=True):
+class AttentionSpec(msgspec.Struct, frozen=True, kw_only=True, tag="attention"):
     """K and V of one attention layer.
 
     Shapes per block: K and V each `[num_kv_heads, block_size, head_dim]` (their order in memory is the backend's).
@@ -26,25 +26,138 @@ class AttentionSpec(msgspec.Struct, frozen=True, kw_only=True):
     num_kv_heads: int
     head_dim: int
     window: int | None = None
-    """Sliding window in tokens, the token itself included: position p sees p - window + 1 .. p. None: full."""
+    """Sliding window in tokens, the token itself included: position p sees p - window + 1 .. p. None: no window."""
+    chunk: int | None = None
+    """Chunked-local attention: position p sees the positions up to p of its own run of `chunk` tokens, that is
+    p // chunk * chunk .. p. None: no chunks. A layer has a window or chunks, not both."""
+
+    def __post_init__(self) -> None:
+        if self.window is not None and self.chunk is not None:
+            raise ValueError(f"window={self.window}, chunk={self.chunk}: a layer has a window or chunks, not both")
+
+    @property
+    def reach(self) -> int | None:
+        """Most tokens that one position needs, itself included; None: all before it."""
+        return self.chunk if self.window is None else self.window
+
+    @property
+    def can_be_cut(self) -> bool:
+        """The state of a block's first tokens is the first part of the block."""
+        return True
+
+    def first_needed(self, position: int) -> int:
+        """First position whose state the token at `position` needs; never falls as `position` grows."""
+        if self.window is not None:
+            return max(0, position - self.window + 1)
+        return 0 if self.chunk is None else position // self.chunk * self.chunk
 
     def bytes_per_token(self, dtype: KVDtype) -> int:
+        """Bytes of K and V of one token in this layer."""
         return 2 * self.num_kv_heads * self.head_dim * dtype.num_bytes
+
+    def bytes_per_block(self, block_size: int, dtype: KVDtype) -> int:
+        """Bytes of this layer's part of a block."""
+        return block_size * self.bytes_per_token(dtype)
+
+
+class LatentSpec(msgspec.Struct, frozen=True, kw_only=True, tag="latent"):
+    """The compressed state of one layer with multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): per token one
+    latent vector from which K and V of all heads are made, and one rotated key that all heads share.
+
+    Bookkeeping only: no kernel reads it yet.
+    """
+
+    latent_dim: int
+    rope_dim: int
+
+    @property
+    def reach(self) -> int | None:
+        """See `AttentionSpec.reach`."""
+        return None
+
+    @property
+    def can_be_cut(self) -> bool:
+        """See `AttentionSpec.can_be_cut`."""
+        return True
+
+    def first_needed(self, position: int) -> int:
+        """See `AttentionSpec.first_needed`."""
+        return 0
+
+    def bytes_per_token(self, dtype: KVDtype) -> int:
+        """Bytes of latent and rotated key of one token in this layer."""
+        return (self.latent_dim + self.rope_dim) * dtype.num_bytes
+
+    def bytes_per_block(self, block_size: int, dtype: KVDtype) -> int:
+        """See `AttentionSpec.bytes_per_block`."""
+        return block_size * self.bytes_per_token(dtype)
+
+
+class RecurrentSpec(msgspec.Struct, frozen=True, kw_only=True, tag="recurrent"):
+    """The state of one recurrent layer (linear attention, Mamba): as large after one token as after a thousand.
+
+    A block holds one snapshot: the state behind the last token computed in it, for a full block the state at its
+    border. A step goes on from the snapshot of the block before. Bookkeeping only: no kernel reads it yet.
+    """
+
+    state_bytes: int
+    """Of one snapshot, in the format the state is kept in (seldom that of K and V)."""
+
+    @property
+    def reach(self) -> int | None:
+        """See `AttentionSpec.reach`: the snapshot behind the token before."""
+        return 2
+
+    @property
+    def can_be_cut(self) -> bool:
+        """A snapshot says nothing about the tokens before its last."""
+        return False
+
+    def first_needed(self, position: int) -> int:
+        """See `AttentionSpec.first_needed`."""
+        return max(0, position - 1)
+
+    def bytes_per_token(self, dtype: KVDtype) -> int:
+        """Nothing: the state does not grow."""
+        return 0
+
+    def bytes_per_block(self, block_size: int, dtype: KVDtype) -> int:
+        """See `AttentionSpec.bytes_per_block`; whatever its size, a block holds one snapshot."""
+        return self.state_bytes
+
+
+CacheSpec = AttentionSpec | LatentSpec | RecurrentSpec
+"""The cached state of one layer."""
 
 
 class CacheGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Layers that share one block table: equal spec, hence equal needs and equal hits."""
 
-    spec: AttentionSpec
+    spec: CacheSpec
     num_layers: int
 
     def bytes_per_block(self, block_size: int, dtype: KVDtype) -> int:
         """Bytes of one block over all layers of the group."""
-        return self.num_layers * block_size * self.spec.bytes_per_token(dtype)
+        return self.num_layers * self.spec.bytes_per_block(block_size, dtype)
+
+    def most_blocks(self, num_tokens: int, max_step_tokens: int | None, block_size: int) -> int:
+        """Most blocks that a request of `num_tokens` tokens holds in this group at one time, if no step runs more than
+        `max_step_tokens` (None: any number) of them.
+
+        Blocks are let go of when one gets full. So a step from c to e holds, with b the last border up to c:
+
+            | let go | blocks that hold b - reach + 1 .. b - 1 | b ... c ... e - 1 |
+                       (reach - 1) / block_size, rounded up      (block_size - 1 + e - c) / block_size, rounded up
+        """
+        all_blocks = -(-num_tokens // block_size)
+        if self.spec.reach is None or max_step_tokens is None:
+            return all_blocks
+        before = -(-(self.spec.reach - 1) // block_size)
+        return min(all_blocks, before + (max_step_tokens - 1 + block_size - 1) // block_size + 1)
 
 
 def bytes_per_token(groups: tuple[CacheGroup, ...], dtype: KVDtype) -> int:
-    """Bytes of KV that one token of context costs over all groups and layers."""
+    """Bytes of KV that one token costs over all groups and layers, while all of them need it."""
     return sum(g.num_layers * g.spec.bytes_per_token(dtype) for g in groups)
 
 
@@ -65,20 +178,21 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_per_block(self) -> int:
-        return self.layers_per_block * self.block_size * max(g.spec.bytes_per_token(self.dtype) for g in self.groups)
+        return self.layers_per_block * max(g.spec.bytes_per_block(self.block_size, self.dtype) for g in self.groups)
 
-    def blocks_per_request(self, num_tokens: int) -> int:
-        """Blocks that a request of this many tokens holds at most, over all groups."""
-        return len(self.groups) * -(-num_tokens // self.block_size)
+    def blocks_per_request(self, num_tokens: int, max_step_tokens: int | None = None) -> int:
+        """Most blocks that a request of this many tokens holds at one time, over all groups; see
+        `CacheGroup.most_blocks`."""
+        return sum(group.most_blocks(num_tokens, max_step_tokens, self.block_size) for group in self.groups)
 
 
-def lay_out(layers: tuple[AttentionSpec, ...], *, num_blocks: int, block_size: int, dtype: KVDtype) -> KVLayout:
+def lay_out(layers: tuple[CacheSpec, ...], *, num_blocks: int, block_size: int, dtype: KVDtype) -> KVLayout:
     """Groups layers of equal spec; a kind with more layers than the rarest one is cut into several groups.
 
     gemma3 with 15 sliding and 3 full layers becomes 6 groups of 3, so every block has the same size and one pool
     serves all (the idea is vLLM's hybrid allocator; padding is wasted where counts do not divide).
     """
-    kinds: dict[AttentionSpec, list[int]] = {}
+    kinds: dict[CacheSpec, list[int]] = {}
     for index, spec in enumerate(layers):
         kinds.setdefault(spec, []).append(index)
     per_block = min(len(members) for members in kinds.values())

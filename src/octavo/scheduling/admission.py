@@ -27,7 +27,7 @@ def refuse_what_never_fits(request: GenerateRequest, max_model_len: int, manager
 
 def _refuse_more_than_the_pool(request: GenerateRequest, num_total: int, manager: KVManager) -> None:
     """The last token of a request is never run, so it needs blocks for one token less than it has."""
-    needed = manager.layout.blocks_per_request(num_total - 1)
+    needed = manager.blocks_per_request(num_total - 1)
     if needed <= manager.num_blocks:
         return
     num_prompt = len(request.prompt_token_ids)
@@ -37,7 +37,7 @@ def _refuse_more_than_the_pool(request: GenerateRequest, num_total: int, manager
         f"has {manager.num_blocks}"
     )
     fix = "shorten the request or give the engine more KV memory (kv_cache_memory_bytes)"
-    if manager.layout.blocks_per_request(num_prompt) > manager.num_blocks:
+    if manager.blocks_per_request(num_prompt) > manager.num_blocks:
         raise InvalidRequestError("prompt", f"{num_prompt} tokens", f"{arithmetic}; {fix}")
     raise InvalidRequestError("max_tokens", request.params.max_tokens, f"{arithmetic}; {fix}")
 

@@ -17,6 +17,8 @@ class SchedulerCounters:
     """Of these, tokens of requests that were looked up in the prefix cache."""
     cached_tokens: int = 0
     """Of these, tokens found there."""
+    copied_tokens: int = 0
+    """Of these, tokens in blocks that were cached with another end: copied, not shared."""
     generation_tokens: int = 0
     computed_tokens: int = 0
     """Tokens run through the model, recomputation included."""

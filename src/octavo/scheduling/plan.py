@@ -25,7 +25,8 @@ class NewRequestData(msgspec.Struct, frozen=True, kw_only=True):
     params: SamplingParams
     eos_token_ids: tuple[int, ...]
     block_ids: tuple[tuple[int, ...], ...]
-    """[group] -> block ids from position 0, prefix hits included, new blocks of this step included."""
+    """[group] -> block ids from position 0, prefix hits included, new blocks of this step included; 0 for entries out
+    of reach."""
 
 
 class BlockCopy(msgspec.Struct, frozen=True, array_like=True):
@@ -40,7 +41,8 @@ class BlockCopy(msgspec.Struct, frozen=True, array_like=True):
 class BlockSwap(msgspec.Struct, frozen=True, array_like=True):
     """Entry `position` of a held request's block table in `group` becomes `block_id`; the old block is free.
 
-    Two requests computed the same tokens apart: both blocks hold the same bits, and one is enough.
+    Two requests computed the same tokens apart: both blocks hold the same bits, and one is enough. Or the block has
+    got out of reach (below a sliding window): the entry becomes 0, the null block, and nothing reads it any more.
     """
 
     request_id: str

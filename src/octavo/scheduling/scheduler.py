@@ -254,6 +254,7 @@ class Scheduler:
             self.counters.prompt_tokens += request.num_prompt_tokens
             self.counters.prefix_queries += request.num_prompt_tokens if request.blocks.reads_cache else 0
             self.counters.cached_tokens += request.num_computed
+            self.counters.copied_tokens += request.blocks.num_copied_tokens
         else:
             self.counters.resumed_cached_tokens += request.num_computed
         request.status = RUNNING

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from octavo.kv.request_blocks import BlockIds
-from octavo.scheduling.plan import BlockSwap, NewRequestData, StepPlan
+from octavo.scheduling.plan import BlockCopy, BlockSwap, NewRequestData, StepPlan
 from octavo.scheduling.request_state import SchedulerRequest
 
 
@@ -56,6 +56,7 @@ class StepDraft:
                 [no_blocks if request in admitted else share.new_block_ids for request, share in self.shares.items()]
             ),
             new_requests=tuple([_new_request_data(request) for request in self.admitted]),
+            block_copies=tuple([BlockCopy(*copy) for request in self.admitted for copy in request.blocks.copies()]),
             block_swaps=tuple([swap for request in self.shares if request.blocks.swaps for swap in _swaps(request)]),
             preempted_request_ids=tuple(preempted),
             finished_request_ids=tuple(finished),

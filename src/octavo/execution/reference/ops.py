@@ -8,7 +8,7 @@ import numpy as np
 
 from octavo.execution.protocols import Float32, Int32, StepBatch
 from octavo.execution.reference.attention import attend
-from octavo.execution.reference.paged_kv import PagedKV
+from octavo.execution.reference.paged_kv import PagedKV, attention_spec
 from octavo.execution.reference.rounding import round_activations
 from octavo.kv.spec import KVLayout
 from octavo.model.program import (
@@ -104,13 +104,13 @@ def _cache_write(m: Machine, op: CacheWrite) -> None:
 
 def _attention(m: Machine, op: Attention) -> None:
     group, _ = m.layout.placement[op.layer]
-    spec = m.layout.groups[group].spec
+    spec = attention_spec(m.layout, group)
     q = m.buffers[op.q].reshape(-1, op.heads, spec.head_dim)
     out = np.empty_like(q)
     for sequence, context in enumerate(m.batch.context_lens.tolist()):
         rows = slice(*m.batch.seq_starts[sequence : sequence + 2].tolist())
         positions = m.batch.positions[rows]
-        first = 0 if spec.window is None else max(0, int(positions[0]) - spec.window + 1)
+        first = spec.first_needed(int(positions[0]))
         k, v = m.kv.read(op.layer, m.batch.block_tables[group, sequence], first, context)
         out[rows] = attend(op, q[rows], k, v, positions, first, spec.window)
     m.buffers[op.out] = out.reshape(len(q), -1)

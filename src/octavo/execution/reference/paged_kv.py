@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from octavo.execution.protocols import Float32, Int32
 from octavo.execution.quant import TensorType, dequantize, quantize
-from octavo.kv.spec import KVDtype, KVLayout
+from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout
 from octavo.scheduling.plan import BlockCopy
 
 Bits = npt.NDArray[np.unsignedinteger[Any]]
@@ -22,6 +22,18 @@ _FORMATS: dict[KVDtype, tuple[TensorType, npt.DTypeLike]] = {
 _K, _V = 0, 1
 
 
+def attention_spec(layout: KVLayout, group: int) -> AttentionSpec:
+    """The spec of a group of attention layers, full or with a window.
+
+    Raises:
+        ValueError: the group is of another kind, which this executor cannot run.
+    """
+    spec = layout.groups[group].spec
+    if not isinstance(spec, AttentionSpec) or spec.chunk is not None:
+        raise ValueError(f"cache group {group}: the executor runs full and sliding-window attention, not {spec}")
+    return spec
+
+
 class PagedKV:
     """K and V of all layers, in the layout's number format.
 
@@ -32,7 +44,8 @@ class PagedKV:
     def __init__(self, layout: KVLayout) -> None:
         self._layout = layout
         self._type, bits = _FORMATS[layout.dtype]
-        self._widths = [group.spec.num_kv_heads * group.spec.head_dim for group in layout.groups]
+        specs = [attention_spec(layout, group) for group in range(len(layout.groups))]
+        self._widths = [spec.num_kv_heads * spec.head_dim for spec in specs]
         elements = layout.block_size * max(self._widths)
         self._pool: Bits = np.zeros((layout.num_blocks, layout.layers_per_block, 2, elements), bits)
 
@@ -54,7 +67,7 @@ class PagedKV:
         `blocks` is the sequence's block table in the layer's group.
         """
         size = self._layout.block_size
-        spec = self._layout.groups[self._layout.placement[layer][0]].spec
+        spec = attention_spec(self._layout, self._layout.placement[layer][0])
         start = first // size
         wanted = blocks[start : -(-stop // size)]
         inside = slice(first - start * size, stop - start * size)
