@@ -124,13 +124,16 @@ struct Bench {
     x.resize(static_cast<size_t>(rows) * w.k);
     for (auto& v : x) v = random_float();
     y = reinterpret_cast<float*>(huge_pages(sizeof(float) * rows * w.n));
-    panels = reinterpret_cast<ActGroup*>(huge_pages(sizeof(ActGroup) * (rows + 3) / 4 * (w.k / kGroup + 1)));
+    panels = reinterpret_cast<ActGroup*>(huge_pages(sizeof(ActGroup) * (rows / kPanelRows + kRowsTogether) * (w.k / kGroup)));
     if (!w.int8_activations()) return;
-    const double seconds = percentile_seconds([&] { kernels.quantize_rows(x.data(), w.k, 0, rows, w.k, panels); });
+    const double seconds = percentile_seconds([&] { quantize_all(rows); });
     std::printf(" quantises a row in %.2f us\n ", seconds / rows * 1e6);
   }
 
+  void quantize_all(int rows) { kernels.quantize_rows(x.data(), w.k, 0, rows, rows, w.k, panels); }
+
   void measure(int rows) {
+    if (w.int8_activations()) quantize_all(rows);
     const int pieces = std::max(1, w.n / kOutputsPerCall), tiles = w.num_tiles / pieces;
     long turn = 0;
     const double seconds = percentile_seconds([&] {

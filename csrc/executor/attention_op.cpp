@@ -99,8 +99,8 @@ AttentionTask AttentionOp::bind(const Step& step, const AttentionPlan::Task& tas
   AttentionTask out;
   out.layer = layer_;
   out.blocks = step.block_table(group_, task.seq);
-  out.q = q_->row({task.token, 0});
-  out.out = out_->row({task.token, 0});
+  out.q = q_->row({task.token, {}});
+  out.out = out_->row({task.token, {}});
   out.ldq = q_->stride;
   out.ldo = out_->stride;
   out.position = step.positions[task.token];

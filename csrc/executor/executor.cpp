@@ -23,14 +23,14 @@ int spread_stride(int width) {
 
 constexpr int kBlockRows = 128, kMaxBlockRows = 192;
 
-// Blocks of about kBlockRows rows, at most kMaxBlockRows, cut at whole panels.
+// Blocks of about kBlockRows rows, at most kMaxBlockRows, cut where rows lie together.
 std::vector<RowRange> row_blocks(int count) {
   if (count == 0) return {};
   const int blocks = std::max(1, (count + kBlockRows / 2) / kBlockRows);
-  const int panels = (count + kPanelRows - 1) / kPanelRows;
+  const int units = (count + kRowsTogether - 1) / kRowsTogether;
   std::vector<RowRange> out;
   for (int b = 0; b < blocks; b++) {
-    const int begin = panels * b / blocks * kPanelRows, end = panels * (b + 1) / blocks * kPanelRows;
+    const int begin = units * b / blocks * kRowsTogether, end = units * (b + 1) / blocks * kRowsTogether;
     out.push_back({begin, std::min(end, count)});
   }
   return out;
@@ -175,10 +175,9 @@ void Executor::attention(int q, int out, int layer, int heads, float scale, floa
 
 // ---- building
 
-// A whole number of panels.
 int64_t Executor::rows_held(Dim dim, bool local) const {
   const int64_t most = dim == Dim::Tokens ? limits_.max_tokens : limits_.max_rows;
-  const int64_t rows = (most + kPanelRows - 1) / kPanelRows * kPanelRows;
+  const int64_t rows = (most + kRowsTogether - 1) / kRowsTogether * kRowsTogether;
   return local ? std::min<int64_t>(rows, kMaxBlockRows) : rows;
 }
 

@@ -20,9 +20,11 @@ struct RowRange {
   int count() const { return end - begin; }
 };
 
-// A row, and the first row of the block that is being run (a whole number of panels).
+// A row, and the block of rows that is being run.
 struct Row {
-  int index, block;
+  int index;
+  RowRange block;
+  int in_block() const { return index - block.begin; }
 };
 
 // A float matrix, rows `stride` floats apart; memory is assigned when the executor is built. A local buffer holds the
@@ -34,8 +36,8 @@ struct Buffer {
   bool local;
   float* data = nullptr;
 
-  float* row(Row r) const { return data + static_cast<int64_t>(r.index - (local ? r.block : 0)) * stride; }
-  float* start_of(RowRange block) const { return row({block.begin, block.begin}); }
+  float* row(Row r) const { return data + static_cast<int64_t>(local ? r.in_block() : r.index) * stride; }
+  float* start_of(RowRange block) const { return row({block.begin, block}); }
 };
 
 // The int8 form of a buffer: panels of 4 rows, [width / 32] groups each.
@@ -63,8 +65,8 @@ class Op {
 class RowOp {
  public:
   virtual ~RowOp() = default;
-  // Rows [begin, end) of the block that starts at row `block`.
-  virtual void run(const Step& step, int block, int begin, int end) const = 0;
+  // Rows [begin, end) of a block of rows.
+  virtual void run(const Step& step, RowRange block, int begin, int end) const = 0;
 };
 
 // Consecutive row ops as one stage: a block of rows goes through all of them while it is in the cache.

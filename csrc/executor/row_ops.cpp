@@ -12,7 +12,7 @@ template <class F>
 class EachRow : public RowOp {
  public:
   explicit EachRow(F f) : f_(std::move(f)) {}
-  void run(const Step& step, int block, int begin, int end) const override {
+  void run(const Step& step, RowRange block, int begin, int end) const override {
     for (int r = begin; r < end; r++) f_(step, Row{r, block});
   }
 
@@ -68,7 +68,7 @@ std::unique_ptr<RowOp> make_add(const RowKernels& kernels, const Buffer* x, cons
 
 std::unique_ptr<RowOp> make_select(const Buffer* x, const Buffer* out) {
   return each_row([=](const Step& step, Row r) {
-    std::memcpy(out->row(r), x->row({step.logit_rows[r.index], 0}), sizeof(float) * out->width);
+    std::memcpy(out->row(r), x->row({step.logit_rows[r.index], {}}), sizeof(float) * out->width);
   });
 }
 
@@ -79,8 +79,8 @@ std::unique_ptr<RowOp> make_softcap(const RowKernels& kernels, const Buffer* x, 
 std::unique_ptr<RowOp> make_quantize(const LinearKernels& linear, const Panels* panels) {
   return each_row([=, &linear](const Step&, Row r) {
     const Buffer* x = panels->of;
-    const int row = r.index - r.block;
-    linear.quantize_rows(x->row({r.block, r.block}), x->stride, row, row + 1, x->width, panels->start_of(r.block));
+    linear.quantize_rows(x->start_of(r.block), x->stride, r.in_block(), r.in_block() + 1, r.block.count(), x->width,
+                         panels->start_of(r.block.begin));
   });
 }
 
@@ -99,7 +99,7 @@ void RowStage::run(const Step& step, RowRange rows, int chunk, int) {
   const int size = rows_per_chunk(rows.count());
   const int begin = rows.begin + chunk * size, end = std::min(begin + size, rows.end);
   for (int row = begin; row < end; row += kPanelRows) {
-    for (const auto& op : ops_) op->run(step, rows.begin, row, std::min(row + kPanelRows, end));
+    for (const auto& op : ops_) op->run(step, rows, row, std::min(row + kPanelRows, end));
   }
 }
 

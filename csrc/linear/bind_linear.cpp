@@ -81,8 +81,9 @@ PackedWeight pack(int format, const Bytes& raw, int n, int k, const std::optiona
 }
 
 Aligned<ActGroup> quantized(const LinearKernels& kernels, const float* x, int rows, int k) {
-  auto panels = aligned_zeros<ActGroup>(static_cast<size_t>((rows + kPanelRows - 1) / kPanelRows) * (k / kGroup));
-  kernels.quantize_rows(x, k, 0, rows, k, panels.get());
+  const int panels_held = (rows + kRowsTogether - 1) / kRowsTogether * (kRowsTogether / kPanelRows);
+  auto panels = aligned_zeros<ActGroup>(static_cast<size_t>(panels_held) * (k / kGroup));
+  kernels.quantize_rows(x, k, 0, rows, rows, k, panels.get());
   return panels;
 }
 
@@ -115,18 +116,19 @@ nb::ndarray<nb::numpy, T> numpy_array(Aligned<T> data, std::initializer_list<siz
 nb::tuple quantize(const FloatMatrix& x, const std::string& isa) {
   const size_t rows = x.shape(0), k = x.shape(1), groups = k / kGroup;
   require(k % kGroup == 0, "x must have a multiple of 32 columns");
-  const auto panels = quantized(kernels_named(isa), x.data(), static_cast<int>(rows), static_cast<int>(k));
+  const LinearKernels& kernels = kernels_named(isa);
   auto q = aligned_zeros<int8_t>(rows * k);
   auto s = aligned_zeros<float>(rows * groups), sm = aligned_zeros<float>(rows * groups);
   auto isum = aligned_zeros<int32_t>(rows * groups), half = aligned_zeros<int32_t>(rows * groups);
+  Aligned<ActGroup> panels;
   for (size_t i = 0; i < rows * groups; i++) {
-    const size_t row = i / groups, r = row % kPanelRows;
-    const ActGroup& group = panels[row / kPanelRows * groups + i % groups];
-    __builtin_memcpy(q.get() + i * kGroup, group.q[r], kGroup);
-    s[i] = group.s[r];
-    sm[i] = group.sm[r];
-    isum[i] = group.isum[r];
-    half[i] = group.half[r];
+    if (i % groups == 0) panels = quantized(kernels, x.data() + i / groups * k, 1, static_cast<int>(k));
+    const ActGroup& group = panels[i % groups];
+    __builtin_memcpy(q.get() + i * kGroup, group.q[0], kGroup);
+    s[i] = group.s[0];
+    sm[i] = group.sm[0];
+    isum[i] = group.isum[0];
+    half[i] = group.half[0];
   }
   return nb::make_tuple(numpy_array(std::move(q), {rows, k}), numpy_array(std::move(s), {rows, groups}),
                         numpy_array(std::move(sm), {rows, groups}), numpy_array(std::move(isum), {rows, groups}),

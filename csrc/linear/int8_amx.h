@@ -8,6 +8,7 @@
 #include <immintrin.h>
 
 #include "linear/operands_avx2.h"
+#include "linear/quantize_avx2.h"
 
 namespace octavo {
 namespace {
@@ -19,31 +20,24 @@ constexpr int kStretchBytes = 16 << 10;  // of a column, kept in L1 for all rows
 
 struct alignas(64) RowsGroup {
   int8_t q[kTileRows][kGroup];
-  float s[kTileRows], sm[kTileRows];
+  // Threads quantise four rows at a time: no two of them write to one cache line.
+  struct alignas(64) {
+    float s[kPanelRows], sm[kPanelRows];
+  } of[kTileRows / kPanelRows];
+
+  float s(int r) const { return of[r / kPanelRows].s[r % kPanelRows]; }
+  float sm(int r) const { return of[r / kPanelRows].sm[r % kPanelRows]; }
+  OCTAVO_INLINE void store(const QuantizedGroup& group, int r) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(q[r]), group.codes);
+    of[r / kPanelRows].s[r % kPanelRows] = group.s;
+    of[r / kPanelRows].sm[r % kPanelRows] = group.sm();
+  }
 };
 
 struct alignas(64) ColumnGroup {
   float first[kChannels], second[kChannels];  // as GroupScales
   int8_t q[kSteps][4 * kChannels];            // weights without scale: code - zero
 };
-
-// Up to four rows of a panel, to become rows `at`.. of a tile.
-OCTAVO_INLINE void copy_panel(const ActGroup& from, int rows, int at, RowsGroup& to) {
-  for (int r = 0; r < rows; r++) {
-    __builtin_memcpy(to.q[at + r], from.q[r], kGroup);
-    to.s[at + r] = from.s[r];
-    to.sm[at + r] = from.sm[r];
-  }
-}
-
-// Rows [row, row + 16) of all groups; those beyond x.rows stay what they were (their sums are not used).
-void copy_rows(const Panels& x, int row, int groups, RowsGroup* to) {
-  for (int at = 0; at < kTileRows && row + at < x.rows; at += kPanelRows) {
-    const ActGroup* from = x.at(row + at, 0);
-    const int rows = x.rows_from(row + at);
-    for (int g = 0; g < groups; g++) copy_panel(from[g], rows, at, to[g]);
-  }
-}
 
 template <int zero, class Codes>
 OCTAVO_INLINE Operands signed_codes(const Codes& t, int s) {
@@ -140,7 +134,7 @@ OCTAVO_INLINE void add_scaled(const Dots& dots, const float* d, const RowsGroup&
   const __m512 scale = _mm512_load_ps(d);
 #pragma GCC unroll 16
   for (int r = 0; r < sums.kRows; r++) {
-    const __m512 ds = _mm512_mul_ps(scale, _mm512_set1_ps(a.s[r]));
+    const __m512 ds = _mm512_mul_ps(scale, _mm512_set1_ps(a.s(r)));
     sums.v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(dots[r])), ds, sums.v[r]);
   }
 }
@@ -152,7 +146,7 @@ struct WithMinimum {
                                       FloatSums<panels>& sums) {
     const __m512 minimum = _mm512_load_ps(w.second);
 #pragma GCC unroll 16
-    for (int r = 0; r < sums.kRows; r++) sums.v[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(a.sm[r]), sums.v[r]);
+    for (int r = 0; r < sums.kRows; r++) sums.v[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(a.sm(r)), sums.v[r]);
     add_scaled(dots[0], w.first, a, sums);
   }
 };

@@ -38,8 +38,9 @@ enum class Format : int {
   BF16 = 30
 };
 
-// Four rows x 32 inputs of int8 activations.
+// Four rows x 32 inputs of int8 activations: how paths keep them unless a path knows better (see quantize_rows).
 constexpr int kPanelRows = 4;
+constexpr int kRowsTogether = 16;  // memory for panels holds a multiple of these
 constexpr int kGroup = 32;
 struct ActGroup {
   int8_t q[kPanelRows][kGroup];
@@ -75,7 +76,7 @@ void linear_pack(const PackedLinear& layout, const uint8_t* raw, const int* row_
 
 // Input of a linear for `rows` rows: int8 panels for integer formats, plain float rows for float formats.
 struct Activations {
-  const ActGroup* panels;  // [ceil(rows / 4)][k / 32]
+  const ActGroup* panels;  // [4 * ceil(rows / 16)][k / 32], as quantize_rows of the same table left them
   const float* x;          // [rows][ldx]
   int ldx;
   int rows;
@@ -83,11 +84,13 @@ struct Activations {
 
 // Kernels of one instruction set. All tables give equal bits.
 struct LinearKernels {
-  // Quantises rows [row_begin, row_end) of x into panels with `k / 32` groups each; row r is row r % 4 of panel r / 4.
-  // Align `panels` to 64 bytes for speed. Rows of the last panel that hold no activation are never read. Two calls may
-  // share a panel (they write different rows of it). Per group, amax = max |x|: s = amax / 127, a = round-to-even(x *
+  // Quantises rows [row_begin, row_end), of `rows` that will be run together, into panels with `k / 32` groups each; row
+  // r is row r % 4 of panel r / 4. A path may use the memory of the panels in another way where `rows` are many, which
+  // only its own `run` of as many rows understands; up to four rows lie in a panel on every path.
+  // `panels` has memory for a multiple of kRowsTogether, aligned to 64 bytes. Rows of the last panel that hold no activation are never read. Two calls may share a
+  // panel (they write different rows of it). Per group, amax = max |x|: s = amax / 127, a = round-to-even(x *
   // (127 / amax)); below amax = 2^-119 the group is zero (s = 0), where NaN or infinity occurs s = NaN and a = 0.
-  void (*quantize_rows)(const float* x, int ldx, int row_begin, int row_end, int k, ActGroup* panels);
+  void (*quantize_rows)(const float* x, int ldx, int row_begin, int row_end, int rows, int k, ActGroup* panels);
   // y[r][c] = (sum + bias[c]) + y[r][c], without the terms not asked for (bias null, add false), for the outputs of
   // tile columns [tile_begin, tile_end) and all rows. `y` points at output 0 of this weight; padded outputs are not
   // written.

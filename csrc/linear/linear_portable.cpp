@@ -51,7 +51,7 @@ void quantize_group(const float* x, ActGroup& group, int r) {
   store_group(group, r, amax / 127.0f, sum[0] + sum[1], sum[0]);
 }
 
-void quantize_rows(const float* x, int ldx, int row_begin, int row_end, int k, ActGroup* panels) {
+void quantize_rows(const float* x, int ldx, int row_begin, int row_end, int, int k, ActGroup* panels) {
   const int groups = k / kGroup;
   for (int r = row_begin; r < row_end; r++) {
     ActGroup* panel = panels + static_cast<size_t>(r / kPanelRows) * groups;
