@@ -19,11 +19,12 @@ namespace octavo {
 constexpr int kPageTokens = 16;
 constexpr int kTileTokens = 64;
 constexpr int kPartitionTokens = 256;
+constexpr int kSumLanes = 8;           // of a softmax sum: token j of a tile goes to lane j % 8
 constexpr int kMaxAttentionRows = 48;  // heads * tokens of one task
 
 // K and V of one layer. A block of `block_size` tokens (a power of two) is cut in pages of min(block_size, 16) tokens:
 //   K: [page][kv_head][head_dim][token]      V: [page][kv_head][token][head_dim]
-// K is transposed so that scores of eight tokens are one vector and need no horizontal sum.
+// K is transposed so that scores of eight tokens (or sixteen) are one vector and need no horizontal sum.
 struct CacheLayer {
   uint8_t* k;
   uint8_t* v;
@@ -71,7 +72,7 @@ struct AttentionScratch {
   float* total;    // [rows][head_dim] of the partitions merged so far
   float* keys;     // one tile as floats, [page][head_dim][kPageTokens]
   float* values;   // [page][kPageTokens][head_dim]
-  float* lanes;    // [rows][8] softmax sums
+  float* lanes;    // [rows][kSumLanes] softmax sums
   float* largest;  // [rows] running maximum of the partition
   float* rescale;  // [rows]
   float* sum;      // [rows] softmax sum of the partition
@@ -93,6 +94,7 @@ struct AttentionKernels {
 
 const AttentionKernels& attention_kernels_portable();
 const AttentionKernels* attention_kernels_avx2();  // null where the build target is not x86-64
+const AttentionKernels* attention_kernels_avx512();
 const AttentionKernels& attention_kernels(Isa isa);
 
 }  // namespace octavo

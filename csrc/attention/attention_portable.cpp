@@ -8,12 +8,13 @@ const AttentionKernels& attention_kernels_portable() {
 }
 
 const AttentionKernels& attention_kernels(Isa isa) {
-  return kernels_for(isa, attention_kernels_portable(), attention_kernels_avx2());
+  return kernels_for(isa, attention_kernels_portable(), attention_kernels_avx2(),
+                     attention_kernels_avx512());
 }
 
 size_t AttentionScratch::floats(int max_head_dim) {
   const size_t rows = kMaxAttentionRows, dims = max_head_dim;
-  return rows * (3 * dims + kTileTokens + 8 + 5) + 2 * kTileTokens * dims;
+  return rows * (3 * dims + kTileTokens + kSumLanes + 5) + 2 * kTileTokens * dims;
 }
 
 AttentionScratch::AttentionScratch(float* memory, int max_head_dim) {
@@ -29,7 +30,7 @@ AttentionScratch::AttentionScratch(float* memory, int max_head_dim) {
   keys = take(kTileTokens * dims);
   values = take(kTileTokens * dims);
   scores = take(rows * kTileTokens);
-  lanes = take(rows * 8);
+  lanes = take(rows * kSumLanes);
   largest = take(rows);
   rescale = take(rows);
   sum = take(rows);

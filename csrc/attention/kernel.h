@@ -16,6 +16,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 template <class V>
 struct AttentionKernel {
   static constexpr int kLanes = V::kLanes;
+  static_assert(V::Eight::kLanes == kSumLanes, "the softmax sum's lanes are part of the result");
 
   // Tokens of the task whose view meets positions [begin, end): those at or behind `begin`, with a window reaching
   // `end`.
@@ -53,12 +54,12 @@ struct AttentionKernel {
   static void weigh(AttentionScratch& scratch, int row, int count, int head_dim) {
     float* scores = scratch.scores + row * kTileTokens;
     const V largest = V::broadcast(scratch.largest[row]), factor = V::broadcast(scratch.rescale[row]);
-    float* lanes = scratch.lanes + row * kLanes;
-    V sum = V::load(lanes) * factor;
+    float* lanes = scratch.lanes + row * kSumLanes;
+    typename V::Eight sum = V::Eight::load(lanes) * V::Eight::broadcast(scratch.rescale[row]);
     for (int i = 0; i < count; i += kLanes) {
       const V e = exp(V::load(scores + i) - largest);
       e.store(scores + i);
-      sum = sum + e;
+      sum = V::add_eights(sum, e);
     }
     sum.store(lanes);
     if (scratch.rescale[row] == 1.0f) return;  // multiplying by it would change nothing
@@ -161,7 +162,7 @@ struct AttentionKernel {
     const int head_dim = task.layer->head_dim;
     for (int row = tokens.begin * task.heads; row < tokens.end * task.heads; row++) {
       scratch.largest[row] = kMinusInfinity;
-      for (int i = 0; i < kLanes; i++) scratch.lanes[row * kLanes + i] = 0.0f;
+      for (int i = 0; i < kSumLanes; i++) scratch.lanes[row * kSumLanes + i] = 0.0f;
       std::memset(scratch.mixed + row * head_dim, 0, sizeof(float) * head_dim);
     }
   }
@@ -180,7 +181,7 @@ struct AttentionKernel {
       any_tile<T>(task, next, tokens_seeing(task, start, start + length), start, length, scratch);
     }
     for (int row = all.begin * task.heads; row < all.end * task.heads; row++) {
-      scratch.sum[row] = V::load(scratch.lanes + row * kLanes).sum();
+      scratch.sum[row] = V::Eight::load(scratch.lanes + row * kSumLanes).sum();
     }
     return all;
   }

@@ -23,81 +23,92 @@ class Ahead {
  public:
   // Runs of `run_bytes` bytes; without runs it fetches nothing.
   explicit Ahead(int run_bytes) : run_bytes_(run_bytes) {}
-  void add(const void* run) {
-    runs_[count_++] = static_cast<const char*>(run);
-    if (count_ == 1) start_run();
-  }
+  void add(const void* run) { runs_[count_++] = static_cast<const char*>(run); }
 
-  // One cache line.
+  // As many bytes as the caller reads meanwhile, at least a line.
+  template <int bytes>
   void step() {
-    if (left_ <= 0) return;
-    V::prefetch(line_);
-    line_ += kLine;
-    left_ -= kLine;
-    if (left_ <= 0 && ++run_ < count_) start_run();
+    for (int i = 0; i < (bytes + kLine - 1) / kLine; i++) fetch_line();
   }
 
  private:
   static constexpr int kLine = 64;
-  void start_run() {
-    line_ = runs_[run_];
-    left_ = run_bytes_;
+  // The first lines of all runs, then the second lines, ...
+  void fetch_line() {
+    if (line_ >= run_bytes_) return;
+    V::prefetch(runs_[run_] + line_);
+    if (++run_ < count_) return;
+    run_ = 0;
+    line_ += kLine;
   }
 
-  const char* line_ = nullptr;
-  int left_ = 0, run_ = 0, count_ = 0, run_bytes_;
+  int line_ = 0, run_ = 0, count_ = 0, run_bytes_;
   const char* runs_[2 * kTilePages];
 };
 struct Nothing {
+  template <int bytes>
   void step() {}
 };
 
 template <class V, class T>
 struct Tile {
   static constexpr int kLanes = V::kLanes;
-  // A step of few rows goes through 64 bytes of 16-bit numbers.
-  static constexpr size_t kLinesPerStep = sizeof(T) / 2;
+  static constexpr int kPageVectors = kPageTokens / kLanes;
+  // Dims of all tokens of a tile that stay in the first-level cache while every block of rows uses them.
+  static constexpr int kStrip = 64;
 
   // Scores of R rows against P pages: out[r][token].
   template <int R, int P, class Fetch>
   static void score_block(const float* q, int head_dim, const T* const* keys, float* out, Fetch& fetch) {
-    V acc[R][2 * P];
+    constexpr int kVectors = P * kPageVectors;
+    V acc[R][kVectors];
     for (int r = 0; r < R; r++) {
-      for (int i = 0; i < 2 * P; i++) acc[r][i] = V::zero();
+      for (int i = 0; i < kVectors; i++) acc[r][i] = V::zero();
     }
     for (int d = 0; d < head_dim; d++) {
-      for (size_t i = 0; i < kLinesPerStep; i++) fetch.step();
-      const auto key = [&](int i) { return V::load(keys[i / 2] + d * kPageTokens + kLanes * (i % 2)); };
+      fetch.template step<kVectors * kLanes * sizeof(T)>();
+      const auto key = [&](int i) {
+        return V::load(keys[i / kPageVectors] + d * kPageTokens + kLanes * (i % kPageVectors));
+      };
       const auto query = [&](int r) { return V::broadcast(q[r * head_dim + d]); };
-      if constexpr (R * 2 * P + R + 1 <= 16) {  // all queries in registers, one key at a time
+      if constexpr (R * kVectors + R + 1 <= V::kRegisters) {  // all queries in registers, one key at a time
         V x[R];
         for (int r = 0; r < R; r++) x[r] = query(r);
 #pragma GCC unroll 8
-        for (int i = 0; i < 2 * P; i++) {
+        for (int i = 0; i < kVectors; i++) {
           const V k = V::pinned(key(i));
 #pragma GCC unroll 8
           for (int r = 0; r < R; r++) acc[r][i] = V::fma(x[r], k, acc[r][i]);
         }
       } else {  // all keys in registers, one query at a time
-        V k[2 * P];
-        for (int i = 0; i < 2 * P; i++) k[i] = key(i);
+        V k[kVectors];
+        for (int i = 0; i < kVectors; i++) k[i] = key(i);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
           const V x = query(r);
 #pragma GCC unroll 8
-          for (int i = 0; i < 2 * P; i++) acc[r][i] = V::fma(x, k[i], acc[r][i]);
+          for (int i = 0; i < kVectors; i++) acc[r][i] = V::fma(x, k[i], acc[r][i]);
         }
       }
     }
     for (int r = 0; r < R; r++) {
-      for (int i = 0; i < 2 * P; i++) acc[r][i].store(out + r * kTileTokens + kLanes * i);
+      for (int i = 0; i < kVectors; i++) acc[r][i].store(out + r * kTileTokens + kLanes * i);
     }
   }
 
-  // As many pages at a time as the registers hold; few rows need several for enough independent additions.
+  // The power of two of vectors, at most `most`, whose accumulators of R rows the registers hold; few rows need several
+  // for enough independent additions.
+  template <int R>
+  static constexpr int vectors_at_once(int most) {
+    int n = most;
+    while (n > 1 && R * n > V::kAccumulators) n /= 2;
+    return n;
+  }
+
   template <int R, class Fetch>
   static void score_rows(const float* q, int head_dim, const T* const* keys, int pages, float* out, Fetch& fetch) {
-    constexpr int kAtOnce = R == 1 ? 4 : R <= 3 ? 2 : 1;
+    constexpr int kAtOnce = vectors_at_once<R>(kTilePages * kPageVectors) / kPageVectors;
+    static_assert(kAtOnce > 0, "a block of rows must leave registers for a page");
     int p = 0;
     for (; p + kAtOnce <= pages; p += kAtOnce) {
       score_block<R, kAtOnce>(q, head_dim, keys + p, out + p * kPageTokens, fetch);
@@ -105,7 +116,7 @@ struct Tile {
     for (; p < pages; p++) score_block<R, 1>(q, head_dim, keys + p, out + p * kPageTokens, fetch);
   }
 
-  // mixed[r][d .. d + 8 N) += sum over tokens j in [begin, end) of weights[r][j] * value[j]
+  // mixed[r][d .. d + kLanes N) += sum over tokens j in [begin, end) of weights[r][j] * value[j]
   template <int R, int N, class Fetch>
   static void mix_block(const float* weights, const T* const* values, int begin, int end, int head_dim, int d,
                         float* mixed, Fetch& fetch) {
@@ -115,7 +126,7 @@ struct Tile {
     }
     for (int j = begin; j < end; j++) {
       const T* value = values[j / kPageTokens] + (j % kPageTokens) * head_dim + d;
-      for (size_t i = 0; i < kLinesPerStep; i++) fetch.step();
+      fetch.template step<N * kLanes * sizeof(T)>();
       V x[N];
       for (int i = 0; i < N; i++) x[i] = V::load(value + kLanes * i);
 #pragma GCC unroll 8
@@ -127,11 +138,6 @@ struct Tile {
     for (int r = 0; r < R; r++) {
       for (int i = 0; i < N; i++) acc[r][i].store(mixed + r * head_dim + d + kLanes * i);
     }
-  }
-
-  template <int R>
-  static constexpr int vectors_at_once() {
-    return R == 1 ? 8 : R <= 3 ? 4 : 2;
   }
 
   template <int R>
@@ -166,7 +172,7 @@ struct Tile {
   template <int R, class Fetch>
   static void mix_rows(const float* weights, const T* const* values, int begin, int end, int head_dim, int first_d,
                        int end_d, float* mixed, Fetch& fetch) {
-    constexpr int kAtOnce = vectors_at_once<R>();
+    constexpr int kAtOnce = vectors_at_once<R>(kStrip / kLanes);
     int d = first_d;
     for (; d + kAtOnce * kLanes <= end_d; d += kAtOnce * kLanes) {
       mix_block<R, kAtOnce>(weights, values, begin, end, head_dim, d, mixed, fetch);
@@ -177,11 +183,9 @@ struct Tile {
     for (; d < end_d; d += kLanes) mix_block<R, 1>(weights, values, begin, end, head_dim, d, mixed, fetch);
   }
 
-  // A strip of dims of all tokens stays in the first-level cache while every block of rows uses it.
   template <class Fetch>
   static void mix(const float* weights, int rows, const T* const* values, int begin, int end, int head_dim,
                   float* mixed, Fetch& fetch) {
-    constexpr int kStrip = 64;
     for (int d = 0; d < head_dim; d += kStrip) {
       const int end_d = d + kStrip < head_dim ? d + kStrip : head_dim;
       for_row_blocks(rows, [&](auto block, int row) {

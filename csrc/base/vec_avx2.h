@@ -9,7 +9,10 @@ namespace {
 
 struct Avx2Vec {
   static constexpr int kLanes = 8;
+  static constexpr int kRegisters = 16;
+  static constexpr int kAccumulators = 12;
   static constexpr int kBlockRows = 6;  // 6 x 2 accumulators, 2 operands, a broadcast: the 16 registers
+  using Eight = Avx2Vec;
   using Mask = __m256;
   __m256 v;
 
@@ -57,6 +60,7 @@ struct Avx2Vec {
                                                 _mm256_cmpgt_epi32(_mm256_set1_epi32(end), index)));
   }
   static Avx2Vec select(Mask mask, Avx2Vec yes, Avx2Vec no) { return {_mm256_blendv_ps(no.v, yes.v, mask)}; }
+  static Eight add_eights(Eight sum, Avx2Vec x) { return sum + x; }
   float sum() const {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));

@@ -9,7 +9,10 @@ namespace {
 
 struct PortableVec {
   static constexpr int kLanes = 8;
-  static constexpr int kBlockRows = 2;  // rows of a matrix kernel that share a loaded vector
+  static constexpr int kRegisters = 16;
+  static constexpr int kAccumulators = 12;  // of a matrix kernel, at most
+  static constexpr int kBlockRows = 2;      // rows of a matrix kernel that share a loaded vector
+  using Eight = PortableVec;  // what sums run in, however many lanes V has: which numbers meet must not depend on them
   struct Mask {
     bool lane[8];
   };
@@ -101,6 +104,8 @@ struct PortableVec {
   static PortableVec select(Mask mask, PortableVec yes, PortableVec no) {
     return from([&](int i) { return mask.lane[i] ? yes.lane[i] : no.lane[i]; });
   }
+  // Adds the eights of x to the sum, first to last.
+  static Eight add_eights(Eight sum, PortableVec x) { return sum + x; }
   // ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7))
   float sum() const {
     const float* x = lane;

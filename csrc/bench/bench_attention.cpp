@@ -1,6 +1,6 @@
 // Speed of paged attention on one core: thread CPU time, 20th percentile of many calls. Sequences rotate over 160 MB of
 // KV, so decoding streams it from memory; blocks lie in a shuffled order.
-//   bench_attention [avx2|portable] [fp16|bf16|fp32] [HEADS KV_HEADS HEAD_DIM]...   without shapes: the table of
+//   bench_attention [avx512|avx2|portable] [fp16|bf16|fp32] [HEADS KV_HEADS HEAD_DIM]...   without shapes: the table of
 //   docs/executor.md
 #include <time.h>
 
@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
     }
     return std::string(otherwise);
   };
-  const AttentionKernels& kernels = attention_kernels(resolve_isa(take({"avx2", "portable"}, "auto")));
+  const AttentionKernels& kernels = attention_kernels(resolve_isa(take({"avx512", "avx2", "portable"}, "auto")));
   const std::string type = take({"fp16", "bf16", "fp32"}, "fp16");
   std::vector<Heads> shapes;
   for (size_t i = 0; i + 2 < args.size(); i += 3) {

@@ -37,6 +37,7 @@ struct RowKernels {
 
 const RowKernels& row_kernels_portable();
 const RowKernels* row_kernels_avx2();  // null where the build target is not x86-64
+const RowKernels* row_kernels_avx512();
 const RowKernels& row_kernels(Isa isa);
 
 }  // namespace octavo

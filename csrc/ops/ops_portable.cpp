@@ -8,7 +8,7 @@ const RowKernels& row_kernels_portable() {
 }
 
 const RowKernels& row_kernels(Isa isa) {
-  return kernels_for(isa, row_kernels_portable(), row_kernels_avx2());
+  return kernels_for(isa, row_kernels_portable(), row_kernels_avx2(), row_kernels_avx512());
 }
 
 }  // namespace octavo

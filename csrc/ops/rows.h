@@ -28,12 +28,15 @@ struct Rows {
     }
   }
 
-  // Sum of squares: vectors are dealt to four accumulators in turn, so that additions overlap.
+  // Sum of squares: eights are dealt to four sums of eight lanes in turn, so that additions overlap.
   static float sum_of_squares(const float* x, int n) {
-    V sums[4] = {V::zero(), V::zero(), V::zero(), V::zero()};
+    using Eight = typename V::Eight;
+    constexpr int kSums = 4 * Eight::kLanes, kVectors = kSums / kLanes;
+    V sums[kVectors];
+    for (V& sum : sums) sum = V::zero();
     int i = 0;
-    for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
-      for (int j = 0; j < 4; j++) {
+    for (; i + kSums <= n; i += kSums) {
+      for (int j = 0; j < kVectors; j++) {
         const V part = V::load(x + i + j * kLanes);
         sums[j] = V::fma(part, part, sums[j]);
       }
@@ -43,7 +46,10 @@ struct Rows {
       V& sum = sums[offset / kLanes];
       sum = V::fma(part, part, sum);
     });
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum();
+    float all[kSums];
+    for (int j = 0; j < kVectors; j++) sums[j].store(all + j * kLanes);
+    const auto eight = [&](int j) { return Eight::load(all + j * Eight::kLanes); };
+    return ((eight(0) + eight(1)) + (eight(2) + eight(3))).sum();
   }
 
   static void rms_norm(const float* x, const float* weight, float eps, int groups, int width, float* out) {
