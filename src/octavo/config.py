@@ -88,7 +88,26 @@ class SchedulerConfig:
     watermark: float = 0.0
     """Share of blocks kept free when a waiting request is admitted while others run."""
     scheduling_policy: str = "fcfs"
-    """Order of the waiting queue and choice of victims: `fcfs`, or `priority` by (priority, arrival, id)."""
+    """Order of the waiting queue: `fcfs`; `priority` by (priority, arrival, id); `prefix`, longest cached prefix with
+    ageing; or one that a plug-in brings."""
+    prefix_ageing: float = 0.03
+    """Under `prefix`: cached tokens that weigh as much as one token computed since arrival. More is fairer."""
+    priority_eviction: bool = True
+    """Under `priority`: a waiting request evicts running ones of lower priority if places or blocks are short."""
+    preemption_victim: str = "auto"
+    """Who yields when blocks run out: `last` admitted, `least_urgent`, `cheapest` to recompute per block; `auto`: as
+    the policy prefers."""
+    admission_conservativeness: float = 0.7
+    """How much is foreseen before a request is admitted: 0, only that its known tokens fit; 1, all that the running
+    ones may come to hold, so that none is preempted; between: answers as long as that quantile of those seen."""
+    max_bypasses: int = 16
+    """How many may overtake a waiting request that does not fit before it holds the line; 0: it does at once."""
+    max_running_per_key: int = 0
+    """Most requests of one API key running at one time; 0: no limit."""
+    fair_share: bool = False
+    """Admit next whose API key has had least work done, by weight, before the policy's order counts."""
+    fair_weights: tuple[str, ...] = ()
+    """TENANT=WEIGHT for `fair_share`, others weigh 1; a tenant is the first 32 hex digits of its API key's sha256."""
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_reqs"):
@@ -96,6 +115,14 @@ class SchedulerConfig:
         threshold = self.long_prefill_token_threshold
         _require(threshold >= 0, "long_prefill_token_threshold", threshold, "must be 0 (off) or positive")
         _require(0 <= self.watermark < 1, "watermark", self.watermark, "must be in [0, 1)")
+        share = self.admission_conservativeness
+        _require(0 <= share <= 1, "admission_conservativeness", share, "must be in [0, 1]")
+        ageing = self.prefix_ageing
+        _require(0 < ageing <= 1e6, "prefix_ageing", ageing, "must be in (0, 1000000]: without ageing requests starve")
+        for name in ("max_bypasses", "max_running_per_key"):
+            _require(0 <= getattr(self, name) <= 2**24, name, getattr(self, name), "must be in [0, 16777216]")
+        idle = bool(self.fair_weights) and not self.fair_share
+        _require(not idle, "fair_weights", self.fair_weights, "have no effect without fair_share")
 
 
 @dataclass(frozen=True, kw_only=True)

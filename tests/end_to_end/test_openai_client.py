@@ -251,7 +251,7 @@ def test_a_pool_too_small_preempts_and_changes_nothing(tiny: Served, n: int) -> 
         return [(choice.index, choice.text, choice.model_extra["token_ids"]) for choice in given.choices]
 
     expected = [answer(tiny, job) for job in jobs]
-    with serving(tiny.file, num_kv_blocks=24, max_model_len=320) as server:
+    with serving(tiny.file, num_kv_blocks=24, max_model_len=320, admission_conservativeness=0.0) as server:
         small = Served("small", tiny.file, server)
         with ThreadPoolExecutor(8) as pool:
             got = list(pool.map(lambda job: answer(small, job), jobs))

@@ -17,6 +17,11 @@ CHOICES: dict[str, Sequence[object]] = {
     "threads": (1, 2, 3),
     "isa": ("auto", "auto", "auto", *available_isas()),
     "watermark": (0.0, 0.1),
+    "scheduling_policy": ("fcfs", "fcfs", "priority", "prefix"),
+    "preemption_victim": ("auto", "last", "least_urgent", "cheapest"),
+    "admission_conservativeness": (0.0, 0.7, 1.0),
+    "max_bypasses": (0, 1, 16),
+    "fair_share": (False, False, True),
 }
 
 

@@ -15,6 +15,9 @@ from tests.equality.workload import Request, Workload, in_order, nobody, shuffle
 Fields = Mapping[str, object]
 """Fields of the config dataclasses."""
 
+NOTHING_FORESEEN: Fields = {"admission_conservativeness": 0.0}
+"""Requests are admitted although they will not fit to their end, so that a small pool preempts often."""
+
 
 class Setting(Protocol):
     """A way to run a workload."""

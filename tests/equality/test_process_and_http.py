@@ -8,7 +8,7 @@ from tests.equality.baseline import Baseline
 from tests.equality.conftest import COMMON, TinyBaseline, TinyFile
 from tests.equality.core_process import CoreProcess
 from tests.equality.http import ask_all, ask_together, leave_early, serving
-from tests.equality.settings import Alone, pool_of
+from tests.equality.settings import NOTHING_FORESEEN, Alone, pool_of
 from tests.equality.tiny_models import FAMILIES
 from tests.equality.transcript import assert_same
 from tests.equality.workload import Request, seeded, shuffled
@@ -22,14 +22,15 @@ def test_beside_neighbours_that_leave(tiny_baseline: TinyBaseline, family: str) 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_beside_neighbours_that_leave_with_little_memory(tiny_baseline: TinyBaseline, family: str) -> None:
     baseline = tiny_baseline(family, "growing")
-    fields = {"max_model_len": 96, "block_size": 4, **pool_of(baseline.model, 136), "threads": 2}
+    fields = {"max_model_len": 96, "block_size": 4, **pool_of(baseline.model, 136), "threads": 2, **NOTHING_FORESEEN}
     baseline.check(CoreProcess(fields, neighbours_per_request=1, at_least={"preemptions": 20}))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_salts_and_priorities(tiny_baseline: TinyBaseline, family: str) -> None:
     baseline = tiny_baseline(family, "growing")
-    fields = {"max_model_len": 96, **pool_of(baseline.model, 160), "scheduling_policy": "priority"}
+    pool = {"max_model_len": 96, **pool_of(baseline.model, 160), **NOTHING_FORESEEN}
+    fields = {**pool, "scheduling_policy": "priority"}
     baseline.check(CoreProcess(fields, neighbours_per_request=1, salts=3, priorities=4, at_least={"preemptions": 5}))
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.equality.baseline import INSTRUCTION_SETS, Baseline, need_isa
 from tests.equality.core_process import CoreProcess
 from tests.equality.http import ask_all, serving
-from tests.equality.settings import Again, AloneUncached, Crowd, Setting, Streamed
+from tests.equality.settings import NOTHING_FORESEEN, Again, AloneUncached, Crowd, Setting, Streamed
 from tests.equality.texts import PLAIN_PROMPTS, text_workload
 from tests.equality.transcript import assert_same
 from tests.equality.workload import Workload, reverse, shuffled
@@ -81,7 +81,7 @@ def test_forty(forty: Baseline, setting: str) -> None:
 
 @pytest.mark.slow
 def test_forty_with_a_pool_so_small_that_they_push_each_other_out(forty: Baseline) -> None:
-    forty.check(Crowd(POOL, at_least={"preemptions": 20}))
+    forty.check(Crowd({**POOL, **NOTHING_FORESEEN}, at_least={"preemptions": 20}))
 
 
 @pytest.mark.slow

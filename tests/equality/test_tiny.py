@@ -6,7 +6,7 @@ from octavo.request.outputs import FinishReason
 from tests.equality.baseline import INSTRUCTION_SETS, Baseline, need_isa
 from tests.equality.conftest import TinyBaseline
 from tests.equality.random_settings import random_settings
-from tests.equality.settings import Again, Crowd, Setting, SharedByThreads, Streamed, pool_of
+from tests.equality.settings import NOTHING_FORESEEN, Again, Crowd, Setting, SharedByThreads, Streamed, pool_of
 from tests.equality.tiny_models import FAMILIES, FORMATS, POISONABLE
 from tests.equality.workload import failing, poisoned, reverse, shuffled
 
@@ -31,6 +31,8 @@ SETTINGS: dict[str, Setting] = {
     "blocks of 256": Crowd({"block_size": 256}),
     "2 threads": Crowd({"threads": 2}),
     "3 threads": Crowd({"threads": 3}),
+    "longest prefix first": Crowd({"scheduling_policy": "prefix", "max_num_seqs": 4}, order=shuffled),
+    "nobody preempted": Crowd({"admission_conservativeness": 1.0, "max_num_seqs": 8}),
     "streams that take turns": Streamed(),
     "an LLM that callers share": SharedByThreads(),
     "neighbours that fail": Crowd(neighbours=failing, order=shuffled, at_least={"finished_error": 25}),
@@ -51,6 +53,8 @@ PREEMPTING: dict[str, dict[str, object]] = {
     "blocks of 4": {"block_size": 4},
     "no prefix cache": {"block_size": 4, "enable_prefix_caching": False},
     "budget 16": {"block_size": 4, "max_num_batched_tokens": 16},
+    "cheapest victims": {"block_size": 4, "preemption_victim": "cheapest"},
+    "longest prefix first": {"block_size": 4, "scheduling_policy": "prefix"},
     "chunks of 5, 3 threads": {"block_size": 4, "long_prefill_token_threshold": 5, "threads": 3},
 }
 
@@ -81,7 +85,7 @@ def test_a_pool_so_small_that_requests_push_each_other_out(
 ) -> None:
     baseline = tiny_baseline(family, "growing")
     num_tokens, least = SMALL_POOLS[family]
-    fields = {"max_model_len": 96, **pool_of(baseline.model, num_tokens), **PREEMPTING[setting]}
+    fields = {"max_model_len": 96, **pool_of(baseline.model, num_tokens), **NOTHING_FORESEEN, **PREEMPTING[setting]}
     baseline.check(Crowd(fields, at_least={"preemptions": least}))
 
 

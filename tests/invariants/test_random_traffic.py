@@ -6,6 +6,7 @@ order, liveness, the same tokens as alone, and that nothing is left behind.
 """
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -40,9 +41,26 @@ engine_options = st.fixed_dictionaries(
         "max_num_batched_tokens": st.integers(1, 64),
         "long_prefill_token_threshold": st.sampled_from([0, 0, 1, 3, 8]),
         "watermark": st.sampled_from([0.0, 0.0, 0.1, 0.5]),
-        "scheduling_policy": st.sampled_from(["fcfs", "priority"]),
+        "scheduling_policy": st.sampled_from(["fcfs", "priority", "prefix"]),
+        "priority_eviction": st.booleans(),
+        "preemption_victim": st.sampled_from(["auto", "last", "least_urgent", "cheapest"]),
+        "admission_conservativeness": st.sampled_from([0.0, 0.0, 0.3, 0.7, 1.0]),
+        "max_bypasses": st.sampled_from([0, 1, 16]),
+        "max_running_per_key": st.sampled_from([0, 0, 1, 2]),
+        "fair_share": st.booleans(),
     }
 )
+
+
+STRICT = {
+    "scheduling_policy": "fcfs",
+    "preemption_victim": "last",
+    "admission_conservativeness": 0.0,
+    "max_bypasses": 0,
+    "max_running_per_key": 0,
+    "fair_share": False,
+}
+"""Order of arrival and nothing else."""
 
 
 def make_engine(options) -> Engine:
@@ -64,10 +82,29 @@ def requests(draw, name) -> GenerateRequest:
         greedy_length,
         seed=draw(st.integers(0, 1)),
         priority=draw(st.integers(0, 2)),
+        tenant=draw(st.sampled_from("xyz")),
         cache_salt=draw(st.sampled_from([None, None, "salt"])),
         eos=draw(st.sampled_from([(), tuple(range(0, 1000, 7))])),
         prompt_logprobs=draw(st.sampled_from([None, None, None, 0])),
     )
+
+
+def check_tenants(engine):
+    """Nobody runs more than allowed, and who runs is counted right."""
+    running = Counter(request.request.tenant for request in engine.scheduler._running.values())
+    assert engine.scheduler._tenants.num_running() == running
+    limit = engine.config.max_running_per_key
+    assert not limit or not running or max(running.values()) <= limit
+
+
+def check_nothing_is_kept(engine):
+    """After the last request the scheduler holds nothing of anybody."""
+    scheduler = engine.scheduler
+    assert not scheduler.has_work and engine.num_queue_entries == 0
+    assert not scheduler._tenants.num_running() and not scheduler._tenants._service
+    assert scheduler._admission._outlook is None
+    hits = scheduler._waiting._hits
+    assert hits is None or not (hits._filed or hits._name_of)
 
 
 class Traffic(RuleBasedStateMachine):
@@ -121,12 +158,14 @@ class Traffic(RuleBasedStateMachine):
         live = set(self.requests) - set(self.engine.finished) - self.aborted
         assert self.engine.num_running + self.engine.num_waiting == len(live)
         assert self.engine.num_running <= self.engine.config.max_num_seqs
+        check_tenants(self.engine)
 
     def teardown(self):
         if not hasattr(self, "engine"):
             return
         engine = self.engine
         engine.run(max_steps=3000)
+        check_nothing_is_kept(engine)
         assert engine.manager.num_free_blocks == engine.manager.num_blocks
         assert set(engine.finished) | self.aborted == set(self.requests)
         assert not set(engine.finished) & self.aborted
@@ -163,7 +202,7 @@ def test_any_finite_set_of_requests_finishes_in_a_pool_for_one(options, data):
 def test_order(options, data):
     """Who is admitted for the first time follows the policy; who runs is planned in the order of admission; what
     runs does not overtake under FCFS: at any time the requests in the running set arrived before all that wait."""
-    engine = make_engine({**options, "scheduling_policy": "fcfs"})
+    engine = make_engine({**options, **STRICT})
     names = [f"r{i}" for i in range(data.draw(st.integers(2, 10)))]
     for name in names:
         engine.add(data.draw(requests(name)))
@@ -183,7 +222,7 @@ def test_order(options, data):
 def test_a_plan_leaves_budget_unused_only_for_a_reason(options, data):
     """Budget is left only if every running request is caught up or capped, and the queue is empty, the running set
     full, something was preempted, or the head of the queue does not fit."""
-    engine = make_engine({**options, "long_prefill_token_threshold": 0, "watermark": 0.0})
+    engine = make_engine({**options, **STRICT, "long_prefill_token_threshold": 0, "watermark": 0.0})
     engine.add(*[data.draw(requests(f"r{i}")) for i in range(data.draw(st.integers(1, 8)))])
     while engine.scheduler.has_work:
         plan = engine.plan()
@@ -227,7 +266,7 @@ def test_nothing_leaks_over_a_thousand_random_aborts():
     assert not engine.scheduler.has_work and engine.counters["finished_abort"] >= 1000
     assert engine.counters["preemptions"] > 0 and engine.counters["cached_tokens"] > 0
     assert engine.scheduler.reset_prefix_cache()
-    assert len(engine.scheduler._waiting._heap) <= 64 and not engine.manager._publications
+    assert engine.num_queue_entries <= 64 and not engine.manager._publications
 
 
 def seeded_traffic(seed):

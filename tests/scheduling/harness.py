@@ -33,6 +33,7 @@ def make_request(
     priority: int = 0,
     cache_salt: str | None = None,
     arrival_s: float = 0.0,
+    tenant: str = "",
     **params: Any,
 ) -> GenerateRequest:
     """A request; a prompt given as a length is filled with tokens of its own."""
@@ -48,7 +49,12 @@ def make_request(
         priority=priority,
         cache_salt=cache_salt,
         arrival_s=arrival_s,
+        tenant=tenant,
     )
+
+
+PLAIN = {"max_num_batched_tokens": 32, "max_num_seqs": 8, "admission_conservativeness": 0.0, "max_bypasses": 0}
+"""The plainest rules: only what is known now counts, and nobody overtakes. Tests of the others name them."""
 
 
 class Engine:
@@ -67,7 +73,7 @@ class Engine:
         faults: FaultScript = no_faults,
         **config: Any,
     ) -> None:
-        self.config = SchedulerConfig(**{"max_num_batched_tokens": 32, "max_num_seqs": 8, **config})
+        self.config = SchedulerConfig(**{**PLAIN, **config})
         layout = make_layout(num_blocks, block_size=block_size, layers=layers)
         self.manager = KVManager(
             layout,
@@ -147,6 +153,11 @@ class Engine:
     @property
     def num_waiting(self) -> int:
         return self.scheduler.load().num_waiting
+
+    @property
+    def num_queue_entries(self) -> int:
+        """Entries that the waiting queue keeps, those that count no longer included."""
+        return sum(len(lane._heap) for lane in self.scheduler._waiting._lanes.values())
 
     @property
     def counters(self) -> dict[str, float]:

@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.config import SchedulerConfig
 from octavo.errors import ConfigError, QueueFullError
 from octavo.kv.manager import KVManager
 from octavo.scheduling.policy import POLICIES, policy_named
 from octavo.scheduling.queue import WaitingQueue
 from octavo.scheduling.request_state import SchedulerRequest
+from octavo.scheduling.tenants import Tenants
 from tests.scheduling.harness import Engine, make_layout, make_request
 
 
@@ -25,13 +27,21 @@ def state(index, priority=0, arrival_s=0.0, name=None):
     )
 
 
+def policy(name):
+    return policy_named(SchedulerConfig(scheduling_policy=name))
+
+
+def make_queue(max_length):
+    return WaitingQueue(policy("fcfs"), max_length, Tenants(SchedulerConfig()))
+
+
 def test_an_unknown_policy_is_refused_at_start_with_the_known_ones():
-    with pytest.raises(ConfigError, match="scheduling_policy='lottery': known policies are fcfs, priority"):
+    with pytest.raises(ConfigError, match="scheduling_policy='lottery': known policies are fcfs, prefix, priority"):
         Engine(scheduling_policy="lottery")
 
 
 def test_the_registry_names_its_policies():
-    assert {name: policy_named(name).name for name in POLICIES} == {"fcfs": "fcfs", "priority": "priority"}
+    assert {name: policy(name).name for name in POLICIES} == {name: name for name in ("fcfs", "priority", "prefix")}
 
 
 def test_fcfs_ignores_priorities():
@@ -53,40 +63,39 @@ def test_priority_admits_by_priority_then_arrival_then_id():
     assert list(engine.finished) == ["w", "x", "y", "z"]
 
 
-def test_the_victim_of_a_policy():
-    running = {i: state(i, priority=p) for i, p in enumerate((1, 7, 7, 3))}
-    assert policy_named("fcfs").choose_victim(running.values()) is running[3]
-    assert policy_named("priority").choose_victim(running.values()) is running[2]
-
-
 def test_a_queue_at_its_bound_refuses_arrivals_but_not_preempted_requests():
-    queue = WaitingQueue(policy_named("fcfs").sort_key, 1)
+    queue = make_queue(1)
     first, second = state(1), state(0)
+    queue.check_room(0.0)
     queue.add(first)
     with pytest.raises(QueueFullError):
-        queue.add(second)
-    queue.put_back(second)
+        queue.check_room(0.0)
+    queue.add(second)
     assert list(queue) == [second, first] and queue.head() is second
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "remove", "pop", "back"]), st.integers(0, 30)), max_size=200))
+@given(
+    st.lists(st.tuples(st.sampled_from(["add", "remove", "pop", "aside", "restore"]), st.integers(0, 30)), max_size=200)
+)
 def test_the_queue_behaves_like_a_sorted_list(operations):
     requests = [state(i) for i in range(31)]
-    queue, plain = WaitingQueue(policy_named("fcfs").sort_key, 1000), []
+    queue, plain, aside = make_queue(1000), [], []
     for operation, index in operations:
         request = requests[index]
-        if operation in ("add", "back") and request not in plain:
-            (queue.add if operation == "add" else queue.put_back)(request)
+        if operation == "add" and request not in plain + aside:
+            queue.add(request)
             plain.append(request)
         elif operation == "remove" and request in plain:
             queue.remove(request)
             plain.remove(request)
         elif operation == "pop" and plain:
-            head = queue.head()
-            queue.remove(head)
-            plain.remove(head)
-            assert all(head.arrival_index < other.arrival_index for other in plain)
+            queue.start(plain.pop(0), 0.0)
+        elif operation == "aside" and plain:
+            queue.set_aside(plain[0])
+            aside.append(plain.pop(0))
+        elif operation == "restore":
+            queue.restore()
+            plain, aside = plain + aside, []
         plain.sort(key=lambda r: r.arrival_index)
-        assert list(queue) == plain and len(queue) == len(plain)
-        if plain:
-            assert queue.head() is plain[0]
+        assert list(queue) == plain and len(queue) == len(plain) + len(aside)
+        assert queue.head() is (plain[0] if plain else None)

@@ -196,4 +196,4 @@ def _raise_refusal(output: RequestOutput) -> None:
     if output.error is not None and output.error_status == 400:
         raise InvalidRequestError(output.error_field, output.error_value, output.error)
     if output.error is not None and output.error_status == 429:
-        raise QueueFullError(output.error, retry_after_s=1.0)
+        raise QueueFullError(output.error, output.retry_after_s)

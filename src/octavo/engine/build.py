@@ -9,6 +9,7 @@ from octavo.decoding.sampler import NativeSampler
 from octavo.engine.core import EngineCore
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
+from octavo.engine.policies import scheduling_policy
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.native.executor import NativeExecutor
 from octavo.execution.protocols import ProgramExecutor
@@ -30,6 +31,7 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
         ModelFileError, UnsupportedModelError: the files are not what Octavo can run.
         ConfigError, OutOfMemoryError: a setting cannot work with this model or machine.
     """
+    policy = scheduling_policy(config.scheduler)
     checkpoint = open_checkpoint(files.files)
     program, weights = load_model(checkpoint)
     machine = describe_machine()
@@ -54,7 +56,7 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
         max_step_tokens=config.scheduler.max_num_batched_tokens,
         fingerprint=_fingerprint(files, memory),
     )
-    scheduler = Scheduler(config.scheduler, manager, memory.max_model_len)
+    scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy)
     info = EngineInfo(
         model=files.name,
         served_model_names=config.model.served_model_name or (files.name,),

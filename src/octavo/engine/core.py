@@ -45,7 +45,11 @@ class EngineCore:
             )
         except QueueFullError as error:
             return RequestOutput(
-                request_id=request.request_id, finish_reason=FinishReason.ERROR, error=str(error), error_status=429
+                request_id=request.request_id,
+                finish_reason=FinishReason.ERROR,
+                error=str(error),
+                error_status=429,
+                retry_after_s=error.retry_after_s,
             )
         return None
 

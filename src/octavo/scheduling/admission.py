@@ -1,9 +1,109 @@
 """Who may start: what is refused at arrival, and what a waiting request needs to be admitted."""
 
+from collections.abc import Collection
+from typing import NamedTuple
+
+from octavo.config import SchedulerConfig
 from octavo.errors import InvalidRequestError
 from octavo.kv.manager import KVManager, PrefixHit
 from octavo.request.request import GenerateRequest
-from octavo.scheduling.request_state import max_total_tokens
+from octavo.scheduling.forecast import Life, OutputLengths, peak_blocks, reserved_blocks
+from octavo.scheduling.request_state import RequestStatus, SchedulerRequest, max_total_tokens
+
+
+class Outlook(NamedTuple):
+    """What is foreseen of the running requests.
+
+    Stays true while they only decode: what one gains in blocks it loses in life, and shared blocks stay shared.
+    """
+
+    lives: list[Life]
+    num_shared: int
+    """Blocks that several requests hold, each counted once; none of them is ever expected back."""
+
+
+class Admission:
+    """Decides whether a waiting request has the blocks it needs, now and as far as can be foreseen.
+
+    The knob is `admission_conservativeness`. At 0 the known tokens must fit now; nothing is foreseen. In between the
+    predicted peak of blocks, over the remaining lives of all running requests and the candidate, must fit the pool;
+    answers are guessed at that quantile of those seen. At 1 whatever all of them may come to hold must fit at one
+    time, so that nobody is ever preempted for want of blocks.
+    """
+
+    def __init__(self, config: SchedulerConfig, manager: KVManager) -> None:
+        self._manager = manager
+        self._watermark = int(config.watermark * manager.num_blocks)
+        self._conservativeness = config.admission_conservativeness
+        self._lengths = OutputLengths(config.admission_conservativeness)
+        self._outlook: Outlook | None = None
+        self._refused: set[SchedulerRequest] = set()
+        """By the forecast, on the strength of this outlook."""
+
+    def learn(self, request: SchedulerRequest) -> None:
+        """A request has ended by itself."""
+        self._lengths.learn(request.num_output_tokens)
+
+    def running_changed(self) -> None:
+        """Somebody started, ended or was preempted: what was foreseen no longer holds."""
+        self._outlook = None
+        self._refused.clear()
+
+    def num_missing(self, request: SchedulerRequest, hit: PrefixHit, num_running: int) -> int:
+        """Blocks by which a waiting request does not fit now; 0 or less: there is room for all its known tokens.
+
+        All of them, although the next step may run only a first chunk: a request admitted on the strength of its first
+        chunk would be preempted in the middle of its prompt. Nothing is reserved; running requests still compete.
+        While others run some blocks stay free: the watermark, and when a preempted request comes back a block for each
+        of the others, lest it falls again in the next steps.
+        """
+        reserve = self._watermark if num_running else 0
+        if request.status is RequestStatus.PREEMPTED:
+            reserve = max(reserve, num_running * len(self._manager.layout.groups))
+        return self._manager.num_blocks_needed(hit, len(request.token_ids)) + reserve - self._manager.num_free_blocks
+
+    def foresees_room(self, request: SchedulerRequest, hit: PrefixHit, running: Collection[SchedulerRequest]) -> bool:
+        """Whether the blocks will last for the running requests and this one, as far as can be foreseen.
+
+        Always true while nothing runs: a request that fits the pool alone was not refused at arrival.
+        """
+        if self._conservativeness == 0 or not running:
+            return True
+        if request in self._refused:
+            return False
+        if self._outlook is None:
+            self._outlook = self._look_ahead(running)
+        lives = [*self._outlook.lives, self._life_of_candidate(request, hit)]
+        needed = reserved_blocks(lives) if self._conservativeness == 1 else peak_blocks(lives)
+        if self._outlook.num_shared + needed <= self._manager.num_blocks:
+            return True
+        self._refused.add(request)
+        return False
+
+    def _look_ahead(self, running: Collection[SchedulerRequest]) -> Outlook:
+        num_private = [self._manager.num_private_blocks(request.blocks) for request in running]
+        lives = [self._life(request, private) for request, private in zip(running, num_private, strict=True)]
+        num_held = self._manager.num_blocks - self._manager.num_free_blocks
+        return Outlook(lives, num_held - sum(num_private))
+
+    def _life(self, request: SchedulerRequest, num_private: int) -> Life:
+        num_shared = request.blocks.num_blocks - num_private
+        num_known, remaining = len(request.token_ids), self._remaining(request)
+        now = self._manager.blocks_per_request(num_known) - num_shared
+        end = self._manager.blocks_per_request(num_known + remaining - 1) - num_shared  # the last token is never run
+        return Life(remaining, now, end)
+
+    def _life_of_candidate(self, request: SchedulerRequest, hit: PrefixHit) -> Life:
+        num_known, remaining = len(request.token_ids), self._remaining(request)
+        now = self._manager.num_blocks_needed(hit, num_known)
+        return Life(remaining, now, self._manager.num_blocks_needed(hit, num_known + remaining - 1))
+
+    def _remaining(self, request: SchedulerRequest) -> int:
+        """Tokens that a request is expected to yield yet, at least 1."""
+        at_most = request.max_remaining_tokens
+        if self._conservativeness == 1:
+            return at_most
+        return self._lengths.remaining(request.num_output_tokens, at_most)
 
 
 def refuse_what_never_fits(request: GenerateRequest, max_model_len: int, manager: KVManager) -> None:
@@ -40,17 +140,3 @@ def _refuse_more_than_the_pool(request: GenerateRequest, num_total: int, manager
     if manager.blocks_per_request(num_prompt) > manager.num_blocks:
         raise InvalidRequestError("prompt", f"{num_prompt} tokens", f"{arithmetic}; {fix}")
     raise InvalidRequestError("max_tokens", request.params.max_tokens, f"{arithmetic}; {fix}")
-
-
-def watermark_blocks(share: float, manager: KVManager) -> int:
-    """Blocks that an admission leaves free while other requests run."""
-    return int(share * manager.num_blocks)
-
-
-def has_room(manager: KVManager, hit: PrefixHit, num_tokens: int, reserve: int) -> bool:
-    """Whether all known tokens of a waiting request would fit now, with `reserve` blocks left.
-
-    All of them, although the next step may run only a first chunk: a request admitted on the strength of its first
-    chunk would be preempted in the middle of its prompt. Nothing is reserved; running requests still compete.
-    """
-    return manager.num_blocks_needed(hit, num_tokens) + reserve <= manager.num_free_blocks

@@ -1,75 +1,143 @@
-"""The waiting queue: bounded for arrivals, ordered by the policy."""
+"""The waiting queue: bounded for arrivals, in lanes by tenant, ordered by the policy."""
 
-from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from collections import deque
+from collections.abc import Iterator
 
 from octavo.errors import QueueFullError
-from octavo.scheduling.policy import SortKey
+from octavo.scheduling.lane import Lane
+from octavo.scheduling.policy import SchedulingPolicy
+from octavo.scheduling.prefix_hits import PrefixHits
 from octavo.scheduling.request_state import SchedulerRequest
+from octavo.scheduling.tenants import Tenants
 
-RETRY_AFTER_S = 1.0
-"""Wait suggested to refused clients. The queue has no clock, so it cannot estimate one."""
-_MIN_HEAP_TO_SWEEP = 64
+_MIN_RETRY_S, _MAX_RETRY_S = 1.0, 60.0
+_NUM_STARTS = 32
 
 
 class WaitingQueue:
-    """Requests that wait to be admitted, new and preempted ones, as a heap over the policy's sort key.
+    """Requests that wait to be admitted, new and preempted ones.
 
-    A request removed from the middle leaves its heap entry behind until that comes to the top or such entries are
-    the majority: removal is O(1) amortised, and aborts behind a stuck head do not pile up.
+    The next one is the first of the lane whose tenant has had least; among equals (always, unless shares are fair) the
+    one with the smallest key. Tenants that run as many requests as they may are passed over.
     """
 
-    def __init__(self, sort_key: Callable[[SchedulerRequest], SortKey], max_length: int) -> None:
-        self._sort_key = sort_key
+    def __init__(
+        self, policy: SchedulingPolicy, max_length: int, tenants: Tenants, hits: PrefixHits | None = None
+    ) -> None:
+        """
+        Args:
+            hits: keeps the hit lengths of what waits here; needed by policies that follow them.
+        """
+        self._sort_key = policy.sort_key
         self._max_length = max_length
-        self._waiting: set[SchedulerRequest] = set()
-        self._heap: list[tuple[SortKey, int, SchedulerRequest]] = []
-        self._num_pushed = 0
+        self._tenants = tenants
+        self._hits = hits
+        self._lanes: dict[str, Lane] = {}
+        self._aside: list[SchedulerRequest] = []
+        self._length = 0
+        self._starts: deque[float] = deque(maxlen=_NUM_STARTS)
+        """When the last requests left to run, seconds."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._length
 
     @property
     def full(self) -> bool:
         """Whether the queue is at its bound for arrivals."""
-        return len(self._waiting) >= self._max_length
+        return self._length >= self._max_length
 
     def __iter__(self) -> Iterator[SchedulerRequest]:
-        """In the order of admission; O(n log n)."""
-        return iter(sorted(self._waiting, key=self._sort_key))
+        """In the policy's order, whatever the lanes; O(n log n)."""
+        return iter(sorted((request for lane in self._lanes.values() for request in lane), key=self._sort_key))
 
-    def add(self, request: SchedulerRequest) -> None:
-        """Queues an arrival.
-
+    def check_room(self, now_s: float) -> None:
+        """
         Raises:
-            QueueFullError: the queue is at its bound.
+            QueueFullError: the queue is at its bound for arrivals.
         """
         if self.full:
             raise QueueFullError(
-                f"{len(self._waiting)} requests are waiting, and max_num_queued_reqs is {self._max_length}; "
-                "try again later",
-                RETRY_AFTER_S,
+                f"{len(self)} requests are waiting, and max_num_queued_reqs is {self._max_length}; try again later",
+                self._time_to_next_start(now_s),
             )
+
+    def add(self, request: SchedulerRequest) -> None:
+        """Queues a request: a new one, after `check_room`, or a preempted one, which was accepted before."""
+        self._length += 1
+        if self._hits is not None:
+            self._hits.follow(request)
         self._push(request)
 
-    def put_back(self, request: SchedulerRequest) -> None:
-        """Queues a preempted request. The bound does not apply: it was accepted before."""
-        self._push(request)
+    def begin_step(self) -> None:
+        """A new step is planned: the order may again be brought up to date, as far as one step does it."""
+        if self._hits is not None:
+            self._hits.begin_step()
 
-    def head(self) -> SchedulerRequest:
-        """The next to be admitted. The queue must not be empty."""
-        while self._heap[0][2] not in self._waiting:
-            heappop(self._heap)
-        return self._heap[0][2]
+    def head(self) -> SchedulerRequest | None:
+        """The next to be admitted; None if nobody may."""
+        if self._hits is not None:
+            self._line_up_anew(self._hits.lengthened())
+        lane = self._next_lane()
+        while lane is not None and self._hits is not None and self._hits.refresh(lane.head()):
+            lane.push(lane.head())
+            lane = self._next_lane()
+        return None if lane is None else lane.head()
+
+    def set_aside(self, request: SchedulerRequest) -> None:
+        """Lets the next one come to the head, until `restore`. The request goes on waiting."""
+        self._unline(request)
+        self._aside.append(request)
+
+    def restore(self) -> None:
+        """Puts those set aside back where they belong."""
+        for request in self._aside:
+            self._push(request)
+        self._aside.clear()
+
+    def start(self, request: SchedulerRequest, now_s: float) -> None:
+        """Takes out a request that is admitted."""
+        self.remove(request)
+        self._starts.append(now_s)
 
     def remove(self, request: SchedulerRequest) -> None:
         """Takes a request out, wherever it stands."""
-        self._waiting.remove(request)
-        if len(self._heap) > 2 * len(self._waiting) + _MIN_HEAP_TO_SWEEP:
-            self._heap = [entry for entry in self._heap if entry[2] in self._waiting]
-            heapify(self._heap)
+        self._length -= 1
+        self._unline(request)
+        if self._hits is not None:
+            self._hits.forget(request)
 
     def _push(self, request: SchedulerRequest) -> None:
-        self._waiting.add(request)
-        self._num_pushed += 1
-        heappush(self._heap, (self._sort_key(request), self._num_pushed, request))
+        name = self._tenants.lane_of(request.request)
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = Lane(self._sort_key)
+        lane.push(request)
+
+    def _unline(self, request: SchedulerRequest) -> None:
+        name = self._tenants.lane_of(request.request)
+        lane = self._lanes[name]
+        lane.remove(request)
+        if not lane:
+            del self._lanes[name]
+
+    def _line_up_anew(self, requests: list[SchedulerRequest]) -> None:
+        """Those set aside come to their new places with `restore`."""
+        by_lane: dict[str, list[SchedulerRequest]] = {}
+        for request in requests:
+            by_lane.setdefault(self._tenants.lane_of(request.request), []).append(request)
+        for name, moved in by_lane.items():
+            lane = self._lanes.get(name)
+            if lane is not None:
+                lane.push_all([request for request in moved if request in lane])
+
+    def _next_lane(self) -> Lane | None:
+        lanes = [name for name in self._lanes if self._tenants.may_start(name)]
+        if not lanes:
+            return None
+        return self._lanes[min(lanes, key=lambda name: (self._tenants.rank(name), self._lanes[name].head_key()))]
+
+    def _time_to_next_start(self, now_s: float) -> float:
+        """Seconds in which, at the pace of the last admissions, a place in the queue becomes free."""
+        if not self._starts:
+            return _MIN_RETRY_S
+        return min(_MAX_RETRY_S, max(_MIN_RETRY_S, (now_s - self._starts[0]) / len(self._starts)))

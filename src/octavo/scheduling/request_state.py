@@ -32,10 +32,13 @@ class SchedulerRequest:
         "_prompt_logprobs",
         "_stop_token_ids",
         "arrival_index",
+        "arrival_work",
         "blocks",
         "finish_reason",
         "has_emitted",
+        "num_bypassed",
         "num_computed",
+        "num_hit_tokens",
         "request",
         "request_id",
         "stats",
@@ -52,20 +55,27 @@ class SchedulerRequest:
         *,
         arrival_index: int,
         arrival_s: float,
+        arrival_work: int = 0,
         max_model_len: int,
     ) -> None:
         """
         Args:
             token_ids: starts as a copy of the prompt; `blocks` reads the same list.
             arrival_index: 0, 1, 2, ... in the order of arrival.
+            arrival_work: tokens that the engine had computed until then, a clock that goes as fast as the machine.
         """
         self.request = request
         self.request_id = request.request_id
         self.token_ids = token_ids
         self.blocks = blocks
         self.arrival_index = arrival_index
+        self.arrival_work = arrival_work
         self.status = RequestStatus.WAITING
         self.num_computed = 0
+        self.num_hit_tokens = 0
+        """While it waits, under policies that ask: its tokens in the prefix cache, in whole blocks."""
+        self.num_bypassed = 0
+        """How many were admitted while this one stood before them and did not fit."""
         self.finish_reason: FinishReason | None = None
         self.stop_token_id: int | None = None
         self.has_emitted = False
@@ -84,6 +94,11 @@ class SchedulerRequest:
     @property
     def num_output_tokens(self) -> int:
         return len(self.token_ids) - self.stats.num_prompt_tokens
+
+    @property
+    def max_remaining_tokens(self) -> int:
+        """Tokens it may still generate, at least 1 while it is live."""
+        return self._max_total_tokens - len(self.token_ids)
 
     @property
     def arrival_s(self) -> float:

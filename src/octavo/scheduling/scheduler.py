@@ -10,20 +10,26 @@ from itertools import repeat
 
 from octavo.config import SchedulerConfig
 from octavo.errors import InvalidRequestError
-from octavo.kv.manager import KVManager
+from octavo.kv.manager import KVManager, PrefixHit
 from octavo.kv.request_blocks import BlockIds
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.request.request import GenerateRequest
-from octavo.scheduling.admission import has_room, refuse_what_never_fits, watermark_blocks
+from octavo.scheduling.admission import Admission, refuse_what_never_fits
+from octavo.scheduling.answers import failure, take_tokens
 from octavo.scheduling.counters import SchedulerCounters
 from octavo.scheduling.plan import StepPlan, StepResult
-from octavo.scheduling.policy import policy_named
+from octavo.scheduling.policy import SchedulingPolicy, policy_named
+from octavo.scheduling.preemption import victim_rule
+from octavo.scheduling.prefix_hits import PrefixHits
 from octavo.scheduling.queue import WaitingQueue
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
 from octavo.scheduling.step_draft import StepDraft
+from octavo.scheduling.tenants import Tenants
 
 RUNNING = RequestStatus.RUNNING
+_MAX_PASSED_PER_STEP = 4
+"""Waiting requests that do not fit which a step looks past: each costs a lookup in every step."""
 
 
 class Scheduler:
@@ -33,22 +39,28 @@ class Scheduler:
     at most one of the waiting queue and the running set, which keeps the order of admission.
     """
 
-    def __init__(self, config: SchedulerConfig, manager: KVManager, max_model_len: int) -> None:
+    def __init__(
+        self, config: SchedulerConfig, manager: KVManager, max_model_len: int, policy: SchedulingPolicy | None = None
+    ) -> None:
         """
         Args:
             manager: the KV memory; from here on only this scheduler calls its mutating methods.
             max_model_len: longest prompt + output, in tokens.
+            policy: None: the built-in one that the configuration names.
 
         Raises:
-            ConfigError: no policy has the configured name.
+            ConfigError: no policy or rule has the configured name, or a weight cannot be read.
         """
         self.counters = SchedulerCounters()
         self._config = config
         self._manager = manager
         self._max_model_len = max_model_len
-        self._policy = policy_named(config.scheduling_policy)
-        self._watermark = watermark_blocks(config.watermark, manager)
-        self._waiting = WaitingQueue(self._policy.sort_key, config.max_num_queued_reqs)
+        self._policy = policy or policy_named(config)
+        self._choose_victim = victim_rule(config.preemption_victim, self._policy.choose_victim)
+        self._admission = Admission(config, manager)
+        self._tenants = Tenants(config)
+        hits = PrefixHits(manager) if self._policy.follows_hits else None
+        self._waiting = WaitingQueue(self._policy, config.max_num_queued_reqs, self._tenants, hits)
         self._running: dict[str, SchedulerRequest] = {}
         self._requests: dict[str, SchedulerRequest] = {}
         self._num_arrived = 0
@@ -79,17 +91,19 @@ class Scheduler:
         if request.request_id in self._requests:
             raise InvalidRequestError("request_id", request.request_id, "is the id of a request that is still live")
         refuse_what_never_fits(request, self._max_model_len, self._manager)
+        self._waiting.check_room(now_s)
         token_ids = list(request.prompt_token_ids)
         reads_cache = request.params.prompt_logprobs is None
-        blocks = self._manager.open(token_ids, cache_salt=request.cache_salt, reads_cache=reads_cache)
         state = SchedulerRequest(
             request,
             token_ids,
-            blocks,
+            self._manager.open(token_ids, cache_salt=request.cache_salt, reads_cache=reads_cache),
             arrival_index=self._num_arrived,
             arrival_s=request.arrival_s or now_s,
+            arrival_work=self.counters.computed_tokens,
             max_model_len=self._max_model_len,
         )
+        self._tenants.arrived(request.tenant)
         self._waiting.add(state)
         self._requests[request.request_id] = state
         self._num_arrived += 1
@@ -119,6 +133,8 @@ class Scheduler:
         draft = StepDraft(self._config.max_num_batched_tokens)
         self._resume_running(draft)
         self._admit_waiting(draft, now_s)
+        if not draft.shares:
+            self._resume_running(draft)  # with the budget of an eviction that helped nobody
         return self._build_plan(draft)
 
     def update(self, plan: StepPlan, result: StepResult, now_s: float) -> list[RequestOutput]:
@@ -193,61 +209,142 @@ class Scheduler:
         """
         new_block_ids: BlockIds | None = None
         while new_block_ids is None:
-            victim = self._policy.choose_victim(self._running.values())
+            victim = self._pick_victim(list(self._running.values()))
             self._preempt(victim, draft)
+            draft.has_preempted = True
             if victim is request:
                 return None
             new_block_ids = self._manager.allocate(request.blocks, num_tokens)
         return new_block_ids
 
+    def _pick_victim(self, candidates: list[SchedulerRequest]) -> SchedulerRequest:
+        """One of the least urgent of these."""
+        urgency = self._policy.urgency
+        if urgency is not None:
+            least = max(map(urgency, candidates))
+            candidates = [request for request in candidates if urgency(request) == least]
+        return self._choose_victim(candidates, self._manager)
+
     def _preempt(self, victim: SchedulerRequest, draft: StepDraft) -> None:
         if draft.withdraw(victim):
             self._manager.withdraw(victim.blocks)
-        draft.has_preempted = True
         self._send_back(victim)
 
     def _send_back(self, request: SchedulerRequest) -> None:
         """From running to waiting, with nothing computed and its tokens kept."""
-        del self._running[request.request_id]
+        self._stop_running(request)
         self._manager.free(request.blocks)
         request.preempt()
-        self._waiting.put_back(request)
+        self._waiting.add(request)
         self._preempted_ids.append(request.request_id)
         self.counters.preemptions += 1
 
-    def _admit_waiting(self, draft: StepDraft, now_s: float) -> None:
-        """Admits waiting requests in the policy's order, up to the first that does not fit.
+    def _stop_running(self, request: SchedulerRequest) -> None:
+        del self._running[request.request_id]
+        self._tenants.stopped(request.request.tenant)
+        self._admission.running_changed()
 
-        Nobody is admitted in a step that preempted: the blocks just freed are for those who were short of them.
+    def _admit_waiting(self, draft: StepDraft, now_s: float) -> None:
+        """Admits waiting requests in order, as long as there are places and budget.
+
+        One that does not fit may be overtaken by a bounded number of others; after these, and at once if it was
+        preempted, it holds the line. Nobody is admitted in a step that ran out of blocks: those just freed are for
+        those who were short of them.
         """
         if draft.has_preempted:
             return
+        self._waiting.begin_step()
         limit = self._chunk_limit()
-        while self._waiting and draft.budget and len(self._running) < self._config.max_num_seqs:
+        passed: list[SchedulerRequest] = []
+        while draft.budget and self._line_moves(passed):
             request = self._waiting.head()
-            if not self._admit(request, limit, draft):
-                return
-            self._waiting.remove(request)
-            self._enter_running(request, draft, now_s)
+            if request is None or request in draft.evicted:
+                break
+            if self._admit(request, limit, draft) or self._admit_by_eviction(request, limit, draft):
+                self._enter_running(request, now_s)
+                for other in passed:
+                    other.num_bypassed += 1
+            elif self._has_place() and request.status is not RequestStatus.PREEMPTED:
+                self._waiting.set_aside(request)
+                passed.append(request)
+            else:
+                break
+        self._waiting.restore()
+
+    def _has_place(self) -> bool:
+        return len(self._running) < self._config.max_num_seqs
+
+    def _line_moves(self, passed: list[SchedulerRequest]) -> bool:
+        """Whether those that did not fit may be overtaken, also once more."""
+        most = self._config.max_bypasses
+        return len(passed) <= _MAX_PASSED_PER_STEP and all(request.num_bypassed < most for request in passed)
 
     def _admit(self, request: SchedulerRequest, limit: int, draft: StepDraft) -> bool:
-        """Gives a waiting request its prefix hit, blocks and tokens, if all its known tokens fit."""
-        num_known = len(request.token_ids)
-        hit = self._manager.match(request.blocks)
-        reserve = self._watermark if self._running else 0
-        if not has_room(self._manager, hit, num_known, reserve):
+        """Gives a waiting request its prefix hit, blocks and tokens, if there is a place and room for it.
+
+        The forecast does not hold up who is more urgent than somebody that runs: that one can still yield.
+        """
+        if not self._has_place():
             return False
-        count = min(num_known - hit.num_tokens, limit, draft.budget)
+        hit = self._manager.match(request.blocks)
+        if self._admission.num_missing(request, hit, len(self._running)) > 0:
+            return False
+        if not self._admission.foresees_room(request, hit, self._running.values()) and not self._yielding_to(
+            request, draft
+        ):
+            return False
+        self._start(request, hit, limit, draft)
+        return True
+
+    def _start(self, request: SchedulerRequest, hit: PrefixHit, limit: int, draft: StepDraft) -> None:
+        count = min(len(request.token_ids) - hit.num_tokens, limit, draft.budget)
         self._manager.adopt(request.blocks, hit)
         new_block_ids = self._manager.allocate(request.blocks, hit.num_tokens + count)
         if new_block_ids is None:
-            raise RuntimeError(f"blocks for {num_known} tokens were free, but {hit.num_tokens + count} do not fit")
+            raise RuntimeError(f"{request.request_id} had room, but blocks for {count} tokens are not free")
         request.num_computed = hit.num_tokens
         draft.add(request, count, new_block_ids)
         draft.admitted.append(request)
-        return True
 
-    def _enter_running(self, request: SchedulerRequest, draft: StepDraft, now_s: float) -> None:
+    def _admit_by_eviction(self, request: SchedulerRequest, limit: int, draft: StepDraft) -> bool:
+        """Preempts less urgent requests until a waiting one can start. Nobody falls if all of them were not enough.
+
+        Only strictly less urgent ones yield, so nobody evicts who evicted it.
+        """
+        victims = self._yielding_to(request, draft)
+        if not victims:
+            return False
+        hit = self._manager.match(request.blocks)
+        num_private = sum(self._manager.num_private_blocks(victim.blocks) for victim in victims)
+        if self._admission.num_missing(request, hit, len(self._running)) > num_private:
+            return False
+        while victims:
+            victim = self._pick_victim(victims)
+            victims.remove(victim)
+            self._preempt(victim, draft)
+            draft.evicted.add(victim)
+            if self._admit(request, limit, draft):
+                return True
+        return False  # its hit was on blocks that a victim would have filled in this very step
+
+    def _yielding_to(self, request: SchedulerRequest, draft: StepDraft) -> list[SchedulerRequest]:
+        """Running requests that a waiting one may evict now, in admission order: less urgent ones, not just admitted,
+        and where shares are fair of the same tenant."""
+        urgency = self._policy.urgency
+        if urgency is None or not self._config.priority_eviction:
+            return []
+        own = urgency(request)
+        less_urgent = [other for other in self._running.values() if urgency(other) > own]
+        return [
+            other
+            for other in less_urgent
+            if other not in draft.admitted
+            and self._tenants.may_take_from(request.request.tenant, other.request.tenant)
+            and self._manager.is_withdrawable(other.blocks)
+        ]
+
+    def _enter_running(self, request: SchedulerRequest, now_s: float) -> None:
+        self._waiting.start(request, now_s)
         if request.status is RequestStatus.WAITING:
             request.stats.first_scheduled_s = now_s
             request.stats.num_cached_tokens = request.num_computed
@@ -259,6 +356,8 @@ class Scheduler:
             self.counters.resumed_cached_tokens += request.num_computed
         request.status = RUNNING
         self._running[request.request_id] = request
+        self._tenants.started(request.request.tenant)
+        self._admission.running_changed()
 
     def _build_plan(self, draft: StepDraft) -> StepPlan | None:
         """Freezes the draft; c advances now, before the step has run."""
@@ -269,6 +368,9 @@ class Scheduler:
         plan = draft.to_plan(self.counters.steps, self._preempted_ids, self._finished_ids)
         for request, share in draft.shares.items():
             request.num_computed += share.num_tokens
+        if self._tenants.weighs:
+            for request, share in draft.shares.items():
+                self._tenants.charge(request.request.tenant, share.num_tokens)
         self._preempted_ids, self._finished_ids = [], []
         self._in_flight = draft
         self.counters.steps += 1
@@ -308,12 +410,7 @@ class Scheduler:
 
     def _fail(self, request: SchedulerRequest, problem: str, now_s: float) -> RequestOutput:
         self._finish(request, FinishReason.ERROR, now_s)
-        return RequestOutput(
-            request_id=request.request_id,
-            finish_reason=FinishReason.ERROR,
-            error=problem,
-            stats=request.ledger(),
-        )
+        return failure(request, problem)
 
     def _advance(
         self,
@@ -333,47 +430,20 @@ class Scheduler:
             return None
         if not token_ids:
             return self._fail(request, "the executor returned neither a token nor an error", now_s)
-        return self._emit(request, token_ids, rows, now_s)
-
-    def _emit(
-        self,
-        request: SchedulerRequest,
-        token_ids: tuple[int, ...],
-        rows: Sequence[LogprobRow] | None,
-        now_s: float,
-    ) -> RequestOutput:
-        """Appends tokens up to the one that ends the request; those behind it are dropped with their logprobs."""
-        num_kept = 0
-        is_over = False
-        while not is_over and num_kept < len(token_ids):
-            is_over = request.append(token_ids[num_kept])
-            num_kept += 1
-        self.counters.generation_tokens += num_kept
-        prompt_logprobs = None
-        is_first = not request.has_emitted
-        if is_first:
-            request.has_emitted = True
-            request.stats.first_token_s = now_s
-            prompt_logprobs = request.take_prompt_logprobs()
-        if is_over:
-            assert request.finish_reason is not None
-            self._finish(request, request.finish_reason, now_s)
-        return RequestOutput(
-            request_id=request.request_id,
-            new_token_ids=list(token_ids[:num_kept]),
-            new_logprobs=None if rows is None else list(rows[:num_kept]),
-            prompt_logprobs=prompt_logprobs,
-            finish_reason=request.finish_reason,
-            stop_token_id=request.stop_token_id,
-            stats=request.ledger() if is_first or is_over else None,
-        )
+        output = take_tokens(request, token_ids, rows, now_s)
+        self.counters.generation_tokens += len(output.new_token_ids)
+        if output.finish_reason is not None:
+            self._admission.learn(request)
+            self._finish(request, output.finish_reason, now_s)
+        return output
 
     def _finish(self, request: SchedulerRequest, reason: FinishReason, now_s: float | None = None) -> None:
         """Takes a request, waiting ones already out of their queue, out of everything."""
         if request.status is RUNNING:
-            del self._running[request.request_id]
+            self._stop_running(request)
             self._finished_ids.append(request.request_id)
         self._manager.free(request.blocks)
         request.finish(reason, now_s)
         del self._requests[request.request_id]
+        self._tenants.ended(request.request.tenant)
         self.counters.finished[reason] += 1

@@ -20,13 +20,16 @@ class Share(NamedTuple):
 class StepDraft:
     """Who runs in a step, in plan order, and what is left of the token budget."""
 
-    __slots__ = ("admitted", "budget", "has_preempted", "shares")
+    __slots__ = ("admitted", "budget", "evicted", "has_preempted", "shares")
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.shares: dict[SchedulerRequest, Share] = {}
         self.admitted: list[SchedulerRequest] = []
         self.has_preempted = False
+        """Whether running requests were short of blocks."""
+        self.evicted: set[SchedulerRequest] = set()
+        """Preempted to let more urgent ones start."""
 
     def add(self, request: SchedulerRequest, num_tokens: int, new_block_ids: BlockIds) -> None:
         """Gives a request its share and charges the budget."""

@@ -1,0 +1,47 @@
+"""From the tokens of a step to what a client gets of it."""
+
+from collections.abc import Sequence
+
+from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
+from octavo.scheduling.request_state import SchedulerRequest
+
+
+def take_tokens(
+    request: SchedulerRequest, token_ids: Sequence[int], rows: Sequence[LogprobRow] | None, now_s: float
+) -> RequestOutput:
+    """Appends tokens up to the one that ends the request; those behind it are dropped with their logprobs.
+
+    Where a token ends the request, `finish_reason` says so; the caller then finishes it and adds the ledger.
+    """
+    num_kept = 0
+    is_over = False
+    while not is_over and num_kept < len(token_ids):
+        is_over = request.append(token_ids[num_kept])
+        num_kept += 1
+    prompt_logprobs = None
+    is_first = not request.has_emitted
+    if is_first:
+        request.has_emitted = True
+        request.stats.first_token_s = now_s
+        prompt_logprobs = request.take_prompt_logprobs()
+    if is_over:
+        request.stats.finished_s = now_s
+    return RequestOutput(
+        request_id=request.request_id,
+        new_token_ids=list(token_ids[:num_kept]),
+        new_logprobs=None if rows is None else list(rows[:num_kept]),
+        prompt_logprobs=prompt_logprobs,
+        finish_reason=request.finish_reason,
+        stop_token_id=request.stop_token_id,
+        stats=request.ledger() if is_first or is_over else None,
+    )
+
+
+def failure(request: SchedulerRequest, problem: str) -> RequestOutput:
+    """The last output of a request that ended with an error."""
+    return RequestOutput(
+        request_id=request.request_id,
+        finish_reason=FinishReason.ERROR,
+        error=problem,
+        stats=request.ledger(),
+    )

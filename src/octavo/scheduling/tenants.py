@@ -1,0 +1,114 @@
+"""Fairness across tenants: how many of each may run, and who has had how much."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from octavo.config import SchedulerConfig
+from octavo.errors import ConfigError
+from octavo.request.request import GenerateRequest
+
+ONE_LANE = ""
+_MIN_RECORDS_TO_PRUNE = 64
+
+
+class Tenants:
+    """Running requests and service per tenant; no difference is made between tenants unless the configuration asks.
+
+    Service is a virtual time (the idea is that of start-time fair queueing, Goyal et al. 1996, and of the virtual token
+    counter, Sheng et al. 2024): tokens scheduled for a tenant over its weight. Whoever has had least goes first. A
+    tenant that comes back from a pause starts where the least served of the active ones stands, so that nobody saves
+    up. Work is what counts: prompt tokens found in the cache are free.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        """
+        Raises:
+            ConfigError: a weight is not `tenant=number`.
+        """
+        self.weighs = config.fair_share
+        """Whether service is counted; without it `rank` is the same for all."""
+        self._max_running = config.max_running_per_key
+        self._weights = parse_weights(config.fair_weights)
+        self._num_running: Counter[str] = Counter()
+        self._num_live: Counter[str] = Counter()
+        self._service: dict[str, float] = {}
+
+    def lane_of(self, request: GenerateRequest) -> str:
+        """Requests of one lane wait in the policy's order; between lanes `rank` decides first."""
+        return request.tenant if self.weighs or self._max_running else ONE_LANE
+
+    def may_start(self, tenant: str) -> bool:
+        """Whether one more request of this tenant may run."""
+        return not self._max_running or self._num_running[tenant] < self._max_running
+
+    def may_take_from(self, tenant: str, other: str) -> bool:
+        """Whether requests of one tenant may evict those of another: shares come before urgency."""
+        return tenant == other or not self.weighs
+
+    def rank(self, tenant: str) -> float:
+        """Who has had least goes first."""
+        return self._service.get(tenant, 0.0)
+
+    def num_running(self) -> Mapping[str, int]:
+        """Tenant -> running requests, of those with any."""
+        return +self._num_running
+
+    def arrived(self, tenant: str) -> None:
+        """A request of this tenant has been taken in."""
+        if self.weighs:
+            if tenant not in self._num_live:
+                self._service[tenant] = max(self.rank(tenant), self._least_served(self._num_live))
+            self._num_live[tenant] += 1
+
+    def ended(self, tenant: str) -> None:
+        """It is gone."""
+        if not self.weighs:
+            return
+        self._num_live[tenant] -= 1
+        if self._num_live[tenant] == 0:
+            del self._num_live[tenant]
+            self._prune()
+
+    def started(self, tenant: str) -> None:
+        """One of this tenant's requests begins to run."""
+        self._num_running[tenant] += 1
+
+    def stopped(self, tenant: str) -> None:
+        """One of them runs no longer."""
+        self._num_running[tenant] -= 1
+        if self._num_running[tenant] == 0:
+            del self._num_running[tenant]
+
+    def charge(self, tenant: str, num_tokens: int) -> None:
+        """Books work done for a tenant."""
+        self._service[tenant] = self.rank(tenant) + num_tokens / self._weights.get(tenant, 1.0)
+
+    def _least_served(self, tenants: Iterable[str]) -> float:
+        return min((self.rank(tenant) for tenant in tenants), default=0.0)
+
+    def _prune(self) -> None:
+        """Forgets tenants without requests that are behind all others anyway; everybody when the engine is idle."""
+        if not self._num_live:
+            self._service.clear()
+        elif len(self._service) > 2 * len(self._num_live) + _MIN_RECORDS_TO_PRUNE:
+            least = self._least_served(self._num_live)
+            self._service = {t: s for t, s in self._service.items() if s > least or t in self._num_live}
+
+
+def parse_weights(texts: Iterable[str]) -> dict[str, float]:
+    """Tenant -> weight, of texts `tenant=weight`.
+
+    Raises:
+        ConfigError: one is not of that form, or its weight is not positive.
+    """
+    weights: dict[str, float] = {}
+    for text in texts:
+        tenant, _, number = text.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = 0.0
+        if not tenant or not 0 < weight < float("inf"):
+            raise ConfigError("fair_weights", text, "must be TENANT=WEIGHT with a positive weight, such as 9f86d081=2")
+        weights[tenant] = weight
+    return weights

@@ -1,0 +1,182 @@
+"""Fairness across tenants: a limit per key, and shares by weight."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.config import SchedulerConfig
+from octavo.errors import ConfigError
+from octavo.scheduling.tenants import Tenants, parse_weights
+from tests.scheduling.harness import Engine, alone, make_request
+
+
+def tenants_of(plan):
+    return [request_id[0] for request_id in plan.request_ids]
+
+
+def add_many(engine, tenant, count, *, prompt=4, max_tokens=4, **options):
+    for i in range(count):
+        engine.add(make_request(f"{tenant}{i}", prompt, max_tokens, tenant=tenant, **options))
+
+
+# ---- max_running_per_key
+
+
+def test_nobody_runs_more_requests_than_a_key_may():
+    engine = Engine(max_running_per_key=2)
+    add_many(engine, "a", 5)
+    add_many(engine, "b", 3)
+    engine.step()
+    assert tenants_of(engine.plans[0]) == ["a", "a", "b", "b"]
+    engine.run()
+    assert all(tenants_of(plan).count(tenant) <= 2 for plan in engine.plans for tenant in "ab")
+    assert len(engine.finished) == 8
+
+
+def test_waiting_behind_the_limit_of_ones_own_key_is_not_being_overtaken():
+    """Those at their limit are not in line, so they use up no bypasses and hold up nobody."""
+    engine = Engine(max_running_per_key=1, max_bypasses=0)
+    add_many(engine, "a", 3, max_tokens=8)
+    add_many(engine, "b", 1)
+    assert engine.step() == {"a0": 4, "b0": 4}
+    assert all(request.num_bypassed == 0 for request in engine.scheduler._waiting)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority", "prefix"])
+def test_the_limit_goes_with_each_policy(policy):
+    engine = Engine(max_running_per_key=1, scheduling_policy=policy)
+    for i in range(4):
+        engine.add(make_request(f"a{i}", 4, 3, tenant="a", priority=4 - i))
+        engine.add(make_request(f"b{i}", 4, 3, tenant="b", priority=4 - i))
+    engine.run()
+    assert all(sorted(tenants_of(plan)) in (["a", "b"], ["a"], ["b"]) for plan in engine.plans)
+    first_of_a = [n.request_id for plan in engine.plans for n in plan.new_requests if n.request_id[0] == "a"]
+    assert first_of_a == (["a3", "a2", "a1", "a0"] if policy == "priority" else ["a0", "a1", "a2", "a3"])
+
+
+# ---- fair shares
+
+
+def served(engine, tenant):
+    return sum(
+        count
+        for plan in engine.plans
+        for request_id, count in zip(plan.request_ids, plan.num_scheduled_tokens, strict=True)
+        if request_id[0] == tenant
+    )
+
+
+def test_a_tenant_with_few_requests_does_not_wait_behind_one_with_many():
+    engine = Engine(max_num_seqs=2, fair_share=True)
+    add_many(engine, "a", 20)
+    add_many(engine, "b", 2)
+    engine.run()
+    ends = list(engine.finished)
+    assert ends.index("b1") < 6
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority", "prefix"])
+@pytest.mark.parametrize(("weights", "share"), [((), 0.5), (("a=3",), 0.75), (("a=1", "b=4"), 0.2)])
+def test_work_is_divided_by_weight_while_both_have_requests(policy, weights, share):
+    engine = Engine(
+        max_num_seqs=4, fair_share=True, fair_weights=weights, scheduling_policy=policy, max_num_queued_reqs=1000
+    )
+    add_many(engine, "a", 150, prompt=9, max_tokens=3)
+    add_many(engine, "b", 150, prompt=3, max_tokens=7)
+    for _ in range(200):
+        engine.step()
+    done = served(engine, "a") / (served(engine, "a") + served(engine, "b"))
+    assert abs(done - share) < 0.04
+    assert all(any(name in plan.request_ids[0] for plan in engine.plans) for name in "ab")
+
+
+def test_within_a_tenant_the_policy_decides():
+    engine = Engine(max_num_seqs=1, fair_share=True, scheduling_policy="priority")
+    engine.add(
+        make_request("a0", 4, 2, tenant="a", priority=5),
+        make_request("a1", 4, 2, tenant="a", priority=1),
+        make_request("b0", 4, 2, tenant="b", priority=9),
+    )
+    engine.run()
+    assert list(engine.finished) == ["a1", "b0", "a0"]
+
+
+def test_nobody_saves_up_while_away():
+    """`b` comes when `a` has had much; it starts where `a` stands and gets half from then on, not all."""
+    engine = Engine(max_num_seqs=2, fair_share=True, max_num_queued_reqs=1000)
+    add_many(engine, "a", 100)
+    for _ in range(60):
+        engine.step()
+    before, steps = served(engine, "a"), len(engine.plans)
+    add_many(engine, "b", 100)
+    for _ in range(60):
+        engine.step()
+    assert served(engine, "b") / (served(engine, "a") - before + served(engine, "b")) == pytest.approx(0.5, abs=0.05)
+    assert len(engine.plans) == steps + 60
+
+
+def test_who_had_more_than_its_share_does_not_shake_it_off_by_leaving():
+    tenants = Tenants(SchedulerConfig(fair_share=True))
+    for name in "ab":
+        tenants.arrived(name)
+        tenants.charge(name, 10)
+    tenants.charge("b", 100)
+    before = tenants.rank("b")
+    assert before > tenants.rank("a") + 100
+    tenants.ended("b")
+    tenants.arrived("b")
+    assert tenants.rank("b") == before
+
+
+def test_tenants_that_are_gone_are_forgotten():
+    tenants = Tenants(SchedulerConfig(fair_share=True))
+    tenants.arrived("stays")
+    tenants.charge("stays", 10_000)
+    for i in range(10_000):
+        tenants.arrived(f"t{i}")
+        tenants.charge(f"t{i}", 1)
+        tenants.ended(f"t{i}")
+        tenants.charge("stays", 2)
+    assert len(tenants._service) < 200
+    tenants.ended("stays")
+    assert not tenants._service
+
+
+def test_without_fairness_nobody_is_told_apart():
+    tenants = Tenants(SchedulerConfig())
+    assert tenants.lane_of(make_request("a", 3, tenant="x")) == tenants.lane_of(make_request("b", 3, tenant="y"))
+
+
+@pytest.mark.parametrize("text", ["", "a", "a=", "=2", "a=0", "a=-1", "a=nan", "a=inf", "a=x"])
+def test_a_weight_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError, match=r"fair_weights=.*: must be TENANT=WEIGHT"):
+        parse_weights([text])
+
+
+def test_weights_without_fair_shares_are_refused():
+    with pytest.raises(ConfigError, match=r"fair_weights=.*have no effect without fair_share"):
+        SchedulerConfig(fair_weights=("a=2",))
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_tokens_do_not_depend_on_fairness(data):
+    requests = [
+        make_request(
+            f"r{i}",
+            data.draw(st.integers(1, 20)),
+            data.draw(st.integers(1, 12)),
+            tenant=data.draw(st.sampled_from("xyz")),
+            priority=i % 3,
+        )
+        for i in range(data.draw(st.integers(2, 8)))
+    ]
+    engine = Engine(
+        num_blocks=data.draw(st.integers(10, 16)),
+        max_model_len=40,
+        scheduling_policy=data.draw(st.sampled_from(["fcfs", "priority", "prefix"])),
+        fair_share=data.draw(st.booleans()),
+        max_running_per_key=data.draw(st.integers(0, 2)),
+        max_num_batched_tokens=data.draw(st.integers(3, 40)),
+    )
+    assert engine.generate(*requests) == [alone(request, 40) for request in requests]
