@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from octavo.config import SchedulerConfig
 from octavo.errors import ConfigError
 from octavo.scheduling.forecast import Life, OutputLengths, peak_blocks, reserved_blocks
-from tests.scheduling.harness import Engine, alone, make_request
+from tests.scheduling.harness import FULL, WINDOWED, Engine, alone, make_request
 
 # ---- the arithmetic
 
@@ -192,6 +192,8 @@ def test_at_1_nobody_is_ever_preempted(data):
         max_bypasses=data.draw(st.sampled_from([0, 16])),
         max_num_batched_tokens=data.draw(st.integers(1, 64)),
         scheduling_policy=data.draw(st.sampled_from(["fcfs", "prefix"])),
+        layers=data.draw(st.sampled_from([(FULL,), (FULL,), (WINDOWED,)])),
+        sub_block_match=data.draw(st.booleans()),
     )
     for i in range(data.draw(st.integers(2, 12))):
         prompt = [*range(data.draw(st.integers(1, 24))), *data.draw(st.lists(st.integers(0, 1), max_size=4))]

@@ -120,6 +120,7 @@ def test_a_publication_touches_only_requests_that_stand_before_it(monkeypatch):
     engine.manager.adopt(held, engine.manager.match(held))
     engine.manager.allocate(held, 17)
     engine.manager.commit()
+    looked_up.clear()
     moved = hits.lengthened()
     assert {request.request_id for request in moved} == {"first", "s0", "s1", "s2"}
     assert all(request.num_hit_tokens == 16 for request in moved)
