@@ -39,7 +39,7 @@ class Order:
     beside_busy: bool = False
 
 
-WARM_UP = (Order("", 1, 512, 2), Order("", 4, 128, 4))
+WARM_UP = (Order("", 1, 512, 2), Order("", 32, 16, 3))
 START = Order("", 1, 16, 1)
 CROWD = Order("", 32, 128, 128)
 

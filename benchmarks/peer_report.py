@@ -106,18 +106,20 @@ def _starts(result: dict[str, Any]) -> str:
 def _conditions(result: dict[str, Any]) -> str:
     lines = [f"Command: `{result['command']}`. Tensors of the file: {_pairs(result['tensors'])}.", ""]
     for engine, facts in result["engines"].items():
-        lines.append(f"- {engine}: {_facts(facts)}; {_agreement(result, engine)}")
+        lines.append(f"- {engine}: {'; '.join([*_facts(facts), *_agreement(result, engine)])}")
     lines += ["", _disturbance(result)]
     return "\n".join(lines)
 
 
-def _facts(facts: dict[str, Any]) -> str:
+def _facts(facts: dict[str, Any]) -> list[str]:
     told = [_pairs(facts[name]) for name in ("versions", "settings") if name in facts]
-    return "; ".join([*told, *([f"**cannot: {facts['error']}**"] if "error" in facts else [])])
+    return [*told, *([f"**cannot: {' '.join(facts['error'].split())}**"] if "error" in facts else [])]
 
 
-def _agreement(result: dict[str, Any], engine: str) -> str:
-    """How often its first token of a prompt is Octavo's: other roundings may differ, another model would always."""
+def _agreement(result: dict[str, Any], engine: str) -> list[str]:
+    """How often its first token of a prompt is Octavo's: another rounding changes some, another model most."""
+    if engine == "octavo":
+        return []
     pairs = [
         (ours, theirs)
         for one in result["rounds"]
@@ -126,7 +128,8 @@ def _agreement(result: dict[str, Any], engine: str) -> str:
         for a, b in zip(cells["octavo"], cells[engine], strict=False)  # the slower one ran fewer batches
         for ours, theirs in zip(a["first_tokens"], b["first_tokens"], strict=True)
     ]
-    return f"first token as Octavo's for {sum(a == b for a, b in pairs)} of {len(pairs)} prompts"
+    equal = sum(ours == theirs for ours, theirs in pairs)
+    return [f"first token as Octavo's for {equal} of {len(pairs)} prompts"] if pairs else []
 
 
 def _disturbance(result: dict[str, Any]) -> str:

@@ -67,7 +67,7 @@ def specs_of(options: argparse.Namespace, file: Path, orders: list[Order]) -> li
 
 def run(options: argparse.Namespace, result: dict[str, Any], checkpoint: Checkpoint, file: Path) -> None:
     """Adds to the result what was asked for, order by order."""
-    deadline = time.monotonic() + options.stop_after
+    deadline = time.monotonic() + (float("inf") if options.stop_after is None else options.stop_after)
     vocab_size = len(checkpoint.metadata["tokenizer.ggml.tokens"])
     measuring = Measuring(vocab_size, options.seed, options.work_dir, options.timeout)
     orders = [ORDERS[name] for name in options.orders]
@@ -165,7 +165,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=hardware()["usable_cores"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--starts", type=int, default=3, help="fresh processes per engine: start and memory")
-    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds; nothing new begins later")
+    parser.add_argument("--stop-after", type=float, default=None, help="seconds; nothing new begins later")
     parser.add_argument("--engines", nargs="+", help="only these, by the names of the table")
     parser.add_argument("--orders", nargs="+", choices=list(ORDERS), default=list(ORDERS))
     parser.add_argument("--llama-python", metavar="PATH", help="python of an environment with llama-cpp-python")

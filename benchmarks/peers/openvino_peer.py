@@ -25,7 +25,13 @@ class OpenVino:
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(setting["model"], scheduler, "CPU", properties)
         self._next_id = 0
         self.versions = {name: version(name) for name in ("openvino", "openvino-genai")}
-        self.settings = {"scheduler": scheduler.to_string(), "properties": properties}
+        self.settings = {
+            "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+            "max_num_seqs": scheduler.max_num_seqs,
+            "cache_size": scheduler.cache_size,
+            "enable_prefix_caching": scheduler.enable_prefix_caching,
+            **properties,
+        }
 
     def run(self, prompts: Prompts, output_len: int) -> Run:
         """Adds all requests, then steps until all are done."""

@@ -15,7 +15,7 @@ def batch(rate: float, first_token: int = 7) -> dict[str, Any]:
 
 def result(rounds: list[dict[str, Any]], starts: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     """A whole result around some rounds."""
-    engines = {"octavo": {"versions": {"octavo": "1"}}, "slow": {}, "fast": {}, "broken": {"error": "no such type"}}
+    engines = {"octavo": {"versions": {"octavo": "1"}}, "slow": {}, "fast": {}, "broken": {"error": "no such\ntype"}}
     return {
         "model": "stub",
         "tensors": {"Q4_1": 3},
@@ -57,8 +57,8 @@ def test_shares_beside_a_busy_process_are_of_the_same_round() -> None:
 
 def test_errors_agreement_and_disturbance_are_told() -> None:
     page = as_markdown(result(ROUNDS))
-    assert "- broken: **cannot: no such type**; " in page
-    assert "- slow: ; first token as Octavo's for 1 of 2 prompts" in page
+    assert "- broken: **cannot: no such type**\n" in page
+    assert "- slow: first token as Octavo's for 1 of 2 prompts" in page
     assert (
         "Others on the machine took 10.0 % of the processor time of a measurement at the median, 10.0 % at worst."
         in page
