@@ -31,6 +31,8 @@ class Pythons:
     llama: str | None
     openvino: str | None
     vllm: str | None
+    vllm_cores: str | None
+    """Cores that vLLM's threads are bound to, e.g. `0-1`; None: as many as there are threads."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def engine_specs(
             specs.append(EngineSpec(f"OpenVINO, {kind}", _program(pythons.openvino, "openvino"), setting))
     if pythons.vllm:
         setting = shape.setting(files.dequantized())
-        specs.append(EngineSpec("vLLM", _program(pythons.vllm, "vllm"), setting, _vllm_environment(shape.threads)))
+        cores = pythons.vllm_cores or f"0-{shape.threads - 1}"
+        specs.append(EngineSpec("vLLM", _program(pythons.vllm, "vllm"), setting, _vllm_environment(cores)))
     return specs
 
 
@@ -89,11 +92,11 @@ def _program(python: str, engine: str) -> list[str]:
     return [python, str(PROGRAMS / f"{engine}_peer.py")]
 
 
-def _vllm_environment(threads: int) -> dict[str, str]:
+def _vllm_environment(cores: str) -> dict[str, str]:
     return {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}",
+        "VLLM_CPU_OMP_THREADS_BIND": cores,
     }

