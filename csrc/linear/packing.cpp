@@ -8,42 +8,57 @@
 namespace octavo {
 namespace {
 
-// ---- the codes of one channel into a zeroed group
+// ---- the codes of all channels of a group, in one pass: words are put together in registers, never read back
 
-inline uint32_t word_of(const uint8_t* codes, int step) { return read_u32(codes + 4 * step); }
+// codes[channel][step]: four inputs of one channel, a byte each.
+using GroupCodes = uint32_t[kChannels][kSteps];
+constexpr int kHalf = kChannels / 2;
 
-inline void merge_word(uint8_t* row, int channel, uint32_t word) {
-  uint8_t* p = row + 4 * (channel % 8);
-  word |= read_u32(p);
-  std::memcpy(p, &word, 4);
-}
-
-void put_nibbles(uint8_t (&q)[kSteps][kStepBytes], int channel, const uint8_t* codes) {
-  for (int step = 0; step < kSteps; step++) {
-    merge_word(q[step], channel, (word_of(codes, step) & 0x0f0f0f0fu) << (channel < 8 ? 0 : 4));
+// Step s of channel c in lane c of row s: eight channels in low nibbles, eight in high ones.
+void put_nibbles(uint8_t (&q)[kSteps][kStepBytes], const GroupCodes& codes) {
+  uint32_t lanes[kSteps][kHalf];
+  for (int c = 0; c < kHalf; c++) {
+    for (int step = 0; step < kSteps; step++) {
+      lanes[step][c] = (codes[c][step] & 0x0f0f0f0fu) | (codes[c + kHalf][step] & 0x0f0f0f0fu) << 4;
+    }
   }
+  std::memcpy(q, lanes, sizeof lanes);
 }
 
-void put_codes(Codes4& t, int channel, const uint8_t* codes) { put_nibbles(t.q, channel, codes); }
+void put_codes(Codes4& t, const GroupCodes& codes) { put_nibbles(t.q, codes); }
 
-void put_codes(Codes5& t, int channel, const uint8_t* codes) {
-  put_nibbles(t.q, channel, codes);
-  uint32_t bits = 0;
-  for (int step = 0; step < kSteps; step++) bits |= (word_of(codes, step) >> 4 & 0x01010101u) << step;
-  merge_word(t.h[channel / 8], channel, bits);
-}
-
-void put_codes(Codes6& t, int channel, const uint8_t* codes) {
-  put_nibbles(t.q, channel, codes);
-  for (int half = 0; half < 2; half++) {
+void put_codes(Codes5& t, const GroupCodes& codes) {
+  put_nibbles(t.q, codes);
+  uint32_t lanes[kChannels];
+  for (int c = 0; c < kChannels; c++) {
     uint32_t bits = 0;
-    for (int i = 0; i < 4; i++) bits |= (word_of(codes, 4 * half + i) >> 4 & 0x03030303u) << (2 * i);
-    merge_word(t.h[channel / 8][half], channel, bits);
+    for (int step = 0; step < kSteps; step++) bits |= (codes[c][step] >> 4 & 0x01010101u) << step;
+    lanes[c] = bits;
   }
+  std::memcpy(t.h, lanes, sizeof lanes);
 }
 
-void put_codes(Codes8& t, int channel, const uint8_t* codes) {
-  for (int step = 0; step < kSteps; step++) merge_word(t.half[channel / 8].q[step], channel, word_of(codes, step));
+void put_codes(Codes6& t, const GroupCodes& codes) {
+  put_nibbles(t.q, codes);
+  uint32_t lanes[2][2][kHalf];
+  for (int c = 0; c < kChannels; c++) {
+    for (int half = 0; half < 2; half++) {
+      uint32_t bits = 0;
+      for (int i = 0; i < 4; i++) bits |= (codes[c][4 * half + i] >> 4 & 0x03030303u) << (2 * i);
+      lanes[c / kHalf][half][c % kHalf] = bits;
+    }
+  }
+  std::memcpy(t.h, lanes, sizeof lanes);
+}
+
+void put_codes(Codes8& t, const GroupCodes& codes) {
+  for (int half = 0; half < 2; half++) {
+    uint32_t lanes[kSteps][kHalf];
+    for (int c = 0; c < kHalf; c++) {
+      for (int step = 0; step < kSteps; step++) lanes[step][c] = codes[half * kHalf + c][step];
+    }
+    std::memcpy(t.half[half].q, lanes, sizeof lanes);
+  }
 }
 
 // ---- one tile column; `row_of(c)` is the file row of its channel c
@@ -53,17 +68,19 @@ void pack_column(const uint8_t* raw, int k, int channels, RowOf&& row_of, uint8_
   using File = FileBlock<B>;
   const int blocks = k / B::kInputs;
   const size_t row_bytes = static_cast<size_t>(blocks) * File::kBytes;
+  const uint8_t* rows[kChannels];
+  for (int c = 0; c < channels; c++) rows[c] = raw + row_of(c) * row_bytes;
+  GroupCodes codes{};  // padded channels stay zero
   for (int b = 0; b < blocks; b++) {
-    B packed{};  // padded channels stay zero
-    for (int c = 0; c < channels; c++) {
-      const uint8_t* src = raw + row_of(c) * row_bytes + static_cast<size_t>(b) * File::kBytes;
-      File::shared(src, packed, c);
-      for (int g = 0; g < B::kGroups; g++) {
-        uint8_t codes[kGroup];
-        File::group(src, g, packed.group[g], c, codes);
-        put_codes(packed.group[g], c, codes);
+    B packed{};
+    for (int c = 0; c < channels; c++) File::shared(rows[c], packed, c);
+    for (int g = 0; g < B::kGroups; g++) {
+      for (int c = 0; c < channels; c++) {
+        File::group(rows[c], g, packed.group[g], c, reinterpret_cast<uint8_t*>(codes[c]));
       }
+      put_codes(packed.group[g], codes);
     }
+    for (int c = 0; c < channels; c++) rows[c] += File::kBytes;
     std::memcpy(out + b * sizeof(B), &packed, sizeof(B));
   }
 }
