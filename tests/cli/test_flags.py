@@ -1,5 +1,6 @@
 """Flags made from the config dataclasses, sizes, and config files."""
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from octavo.cli import main
 from octavo.cli.flags import Settings, field_docs, parse_size, with_settings
 from octavo.config import CacheConfig, ExecutionConfig, ModelConfig, SchedulerConfig, ServerConfig
 from octavo.errors import ConfigError
@@ -92,6 +94,15 @@ def test_help_holds_docs_and_defaults() -> None:
     assert "A share. [default: 0.5]" in output
     assert "A switch. [default: on]" in output
     assert "--fast / --no-fast" in output
+
+
+def test_help_speaks_no_python() -> None:
+    """`None`, and a flag's `<str>` or `list[str]`, say nothing to someone who does not write Python."""
+    commands = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
+    pages = [CliRunner().invoke(main.app, [name, "--help"]).output for name in commands]
+    assert all("--help" in page for page in pages)
+    python = re.compile(r"None|--.*(<(str|int|float|bool)|list\[|tuple\[)")
+    assert [line for page in pages for line in page.splitlines() if python.search(line)] == []
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -17,6 +19,7 @@ import pytest
 
 from octavo import LLM, AsyncLLM, SamplingParams
 from octavo.config import EngineConfig
+from octavo.engine.core_process import CoreProcess
 from octavo.engine.output import GenerationDelta
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, ModelFileError, OutOfMemoryError
 from octavo.request.outputs import FinishReason
@@ -201,6 +204,45 @@ def test_shutdown_drains_then_leaves_no_process_and_no_folder(tiny_model: str, t
     before = set(Path(tmp_path.parent).glob("octavo-*"))
     run(body)
     assert set(Path(tmp_path.parent).glob("octavo-*")) == before
+
+
+def test_a_running_engine_has_no_folder_that_a_kill_could_leave(
+    tiny_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="o-") as folder:
+        monkeypatch.setattr("tempfile.tempdir", folder)
+
+        async def body() -> None:
+            async with engine(tiny_model) as llm:
+                assert list(Path(folder).iterdir()) == []
+                assert len((await collect(llm.generate("hello", LONG)))[0]) == 100
+
+        run(body)
+        assert list(Path(folder).iterdir()) == []
+
+
+def test_a_process_without_an_order_ends_with_its_client() -> None:
+    with CoreProcess() as process:
+        started = psutil.Process(process.pid)
+        assert process.folder.stat().st_mode & 0o777 == 0o700
+    assert not started.is_running()
+    assert not process.folder.exists()
+
+
+def test_the_start_is_told_in_one_line_and_timed_by_phase(tiny_model: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        with caplog.at_level("DEBUG", logger="octavo.engine.start_log"):
+            async with engine(tiny_model, served_model_name=("tiny",)) as llm:
+                assert list(llm.info.start_s) == ["imports", "order", "open", "program", "pack", "rest"]
+                assert llm.info.num_kv_tokens == 39 * 16
+        told, timed = [record.getMessage() for record in caplog.records]
+        assert re.fullmatch(
+            r"tiny: 1 thread \(\w+\), 0 MB weights, KV 0 MB = 624 tokens, context 128, 1,024-token steps, 64 sequences",
+            told,
+        )
+        assert timed.startswith("core started: imports ")
+
+    run(body)
 
 
 def test_shutdown_without_drain_ends_streams_with_an_error_not_a_hang(tiny_model: str) -> None:

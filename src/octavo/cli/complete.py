@@ -23,7 +23,8 @@ def complete(
     max_tokens: Annotated[int, typer.Option(help="Most tokens of the continuation.")] = 128,
     temperature: Temperature = 0.0,
     stop: Annotated[
-        list[str] | None, typer.Option(help="Ends the answer where this appears (repeatable).", show_default=False)
+        list[str] | None,
+        typer.Option(metavar="TEXT (repeatable)", help="Ends the answer where this appears.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of streamed text.")] = False,
 ) -> None:

@@ -127,7 +127,7 @@ def _models() -> Finding:
     except OctavoError as error:
         return Finding("models", Verdict.WARN, str(error), "octavo pull smollm2-135m")
     if not cached:
-        return Finding("models", Verdict.WARN, "none fetched yet", "octavo pull smollm2-135m (93 MB)")
+        return Finding("models", Verdict.WARN, "none fetched yet", "octavo pull smollm2-135m (98 MB)")
     return Finding("models", Verdict.OK, f"cached: {', '.join(cached)}")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
+from typer.models import OptionInfo
 
 from octavo.cli.config_file import CONFIG_OPTION, read_config_file
 
@@ -25,6 +26,8 @@ EXTRA_NAMES = {"model": ("-m",), "num_kv_blocks": ("--num-gpu-blocks-override",)
 ENVIRONMENT = {"api_key": "OCTAVO_API_KEY"}
 """Fields that an environment variable can set: secrets that should not stand on a command line."""
 
+_METAVARS: dict[Any, str] = {str: "TEXT", int: "N", float: "NUMBER"}
+"""What help shows for a value: words, not names of Python's types."""
 _UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
@@ -68,6 +71,8 @@ def with_settings(
         signature = inspect.signature(command)
         takes_settings = "settings" in signature.parameters
         own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
+        for parameter in own:
+            _name_value(parameter)
         parameters = [*own, *options.values(), _config_option()]
         run.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
@@ -104,7 +109,7 @@ def _option(config_field: Field[Any], doc: str) -> inspect.Parameter:
     flag = "--" + name.replace("_", "-")
     names = [f"{flag}/--no-{name.replace('_', '-')}"] if kind is bool else [flag]
     names += EXTRA_NAMES.get(name, ())
-    help_text = doc.replace("`", "") + _default_text(config_field)
+    help_text = doc.replace("`", "").replace("None:", "default:") + _default_text(config_field)
     annotation, extra = _typed(name, kind)
     option = typer.Option(*names, help=help_text, show_default=False, envvar=ENVIRONMENT.get(name), **extra)
     return inspect.Parameter(
@@ -121,7 +126,15 @@ def _typed(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
     choices = _choices(kind)
     if choices:
         return Enum(name, {choice: choice for choice in choices}) | None, {"case_sensitive": False}  # type: ignore[operator]
-    return kind | None, {}
+    return kind | None, {"metavar": _METAVARS[kind]} if kind in _METAVARS else {}
+
+
+def _name_value(parameter: inspect.Parameter) -> None:
+    """Gives a command's own option a word for its value, if it says nothing else."""
+    kind, *more = typing.get_args(parameter.annotation) or (None,)
+    for shown in more:
+        if isinstance(shown, OptionInfo) and shown.metavar is None:
+            shown.metavar = _METAVARS.get(_without_none(kind))
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
@@ -143,6 +156,8 @@ def _default_text(config_field: Field[Any]) -> str:
     default = config_field.default
     if default is MISSING or default is None or default == ():
         return ""
+    if config_field.name.endswith("_bytes"):
+        return f" [default: {default / 2**20:g}MiB]"
     if isinstance(default, bool):
         return f" [default: {'on' if default else 'off'}]"
     return f" [default: {default}]"

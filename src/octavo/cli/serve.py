@@ -97,12 +97,6 @@ async def _serve(
 
 
 def _announce(url: str, info: "EngineInfo") -> None:
-    names = ", ".join(info.served_model_names)
-    kv_tokens = (info.num_blocks - 1) * info.block_size
-    print(
-        f"ready: {url}  model {names}, context {info.max_model_len} tokens, "
-        f"KV cache {kv_tokens} tokens, {info.threads} threads",
-        flush=True,
-    )
+    print(f"ready: {url}  {info.describe()}", flush=True)
     if not url.startswith(("http://127.", "http://[::1]")):
         print("reachable from other machines; --api-key asks them for a key", file=sys.stderr)

@@ -14,6 +14,7 @@ from octavo.engine.core_process import CoreProcess
 from octavo.engine.input import InputProcessor, Message, Prompt, RequestOptions
 from octavo.engine.output import EngineInfo, GenerationDelta
 from octavo.engine.output_processor import RequestStream
+from octavo.engine.start_log import log_start
 from octavo.engine.words import Words, load_words
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, QueueFullError
 from octavo.hub import resolve
@@ -28,6 +29,7 @@ class AsyncLLM:
 
     def __init__(self, client: CoreClient, words: Words, info: EngineInfo, default_seed: int | None) -> None:
         self.info = info
+        log_start(info)
         self.tokenizer = words.tokenizer
         self.template = words.chat
         """None: the model has no chat template, so it cannot chat."""

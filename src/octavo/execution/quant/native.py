@@ -4,11 +4,10 @@
 |---|---|---|
 | Q3_K | Q6_K | none: same groups of 16, same float16 scale, six-bit scales fit eight bits, codes -4..3 fit -32..31 |
 | IQ4_NL | Q8_0 | none: same float16 scale, the table's values are the codes |
-| Q5_1, Q5_K, Q2_K | Q8_0 | at most `Q8_0_MAX_ERROR` of the block's largest magnitude per weight |
+| Q2_K | Q8_0 | at most `Q8_0_MAX_ERROR` of the block's largest magnitude per weight |
 
-The last three have an offset per group. Q4_1 and Q4_K have one too, but four bits for the code: rounding Q5 codes to
-four bits costs half a step of Q5, an order of magnitude more than Q8_0 does; float16 would lose less still, at twice
-the memory.
+Q2_K has an offset per group of sixteen. Other formats with offsets have one per 32: rounding to one of those costs an
+order of magnitude more than Q8_0 does; float16 would lose less still, at twice the memory.
 """
 
 from collections.abc import Callable
@@ -30,8 +29,10 @@ NATIVE_TYPES = frozenset(
         TensorType.Q4_0,
         TensorType.Q4_1,
         TensorType.Q5_0,
+        TensorType.Q5_1,
         TensorType.Q8_0,
         TensorType.Q4_K,
+        TensorType.Q5_K,
         TensorType.Q6_K,
     }
 )
@@ -44,8 +45,6 @@ Where that scale is subnormal (max |w| < 0.008), 127 * 2**-25 = 4e-6 absolute co
 _TARGETS = {
     TensorType.Q3_K: TensorType.Q6_K,
     TensorType.IQ4_NL: TensorType.Q8_0,
-    TensorType.Q5_1: TensorType.Q8_0,
-    TensorType.Q5_K: TensorType.Q8_0,
     TensorType.Q2_K: TensorType.Q8_0,
 }
 
@@ -98,5 +97,5 @@ def _rounded_to_q8_0(tensor_type: TensorType) -> Callable[[NDArray[np.void]], ND
 _CONVERSIONS: dict[TensorType, Callable[[NDArray[np.void]], NDArray[np.void] | NDArray[np.uint8]]] = {
     TensorType.Q3_K: _q3_k_as_q6_k,
     TensorType.IQ4_NL: _iq4_nl_as_q8_0,
-    **{t: _rounded_to_q8_0(t) for t in (TensorType.Q5_1, TensorType.Q5_K, TensorType.Q2_K)},
+    TensorType.Q2_K: _rounded_to_q8_0(TensorType.Q2_K),
 }
