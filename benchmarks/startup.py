@@ -1,4 +1,4 @@
-"""How long a start takes: `octavo serve` until /ready answers 200, `octavo complete` until the first byte of its answer.
+"""How long a start takes: `octavo serve` until /ready answers 200, `octavo complete` until the first byte of an answer.
 
 Usage: python benchmarks/startup.py [MODEL ...] [--runs 5] [--json FILE]     default: smollm2-135m
 
