@@ -22,9 +22,8 @@ from octavo.scheduling.scheduler import Scheduler
 
 def make_scheduler(num_seqs: int, context: int, num_groups: int) -> Scheduler:
     """A scheduler whose pool holds `num_seqs` requests of `context` tokens."""
-    specs = tuple(
-        AttentionSpec(num_kv_heads=1, head_dim=64, window=w) for w in [None, *range(128, 128 + num_groups - 1)]
-    )
+    windows = [None, *[128] * (num_groups - 1)]
+    specs = tuple(AttentionSpec(num_kv_heads=1, head_dim=64, window=window) for window in windows)
     num_blocks = 1 + num_seqs * num_groups * -(-context // 16)
     layout = lay_out(specs, num_blocks=num_blocks, block_size=16, dtype=KVDtype.FP16)
     config = SchedulerConfig(max_num_seqs=num_seqs, max_num_batched_tokens=8192)
@@ -83,7 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--num-seqs", type=int, default=256, help="running requests")
     parser.add_argument("--steps", type=int, default=400, help="decode steps measured")
-    parser.add_argument("--groups", type=int, default=1, help="cache groups")
+    parser.add_argument("--groups", type=int, default=1, help="cache groups: one of full attention, others with a window")
     parser.add_argument("--no-gc", action="store_true", help="switch the cyclic garbage collector off")
     args = parser.parse_args()
     gc.freeze()

@@ -45,6 +45,24 @@ def test_a_request_takes_blocks_in_every_group() -> None:
     assert plan.max_model_len == 160
 
 
+def test_windows_count_for_what_they_hold() -> None:
+    """128 tokens back are 8 blocks, 9 where the border of the window cuts one; a budget of 256 tokens adds 16."""
+    plan = plan_memory(config(num_kv_blocks=200, max_num_batched_tokens=256), program(SLIDING, SLIDING, FULL), 0)
+    assert plan.max_model_len == 1024
+    in_the_prompt, decoding = 64 + 2 * (8 + 17), 64 + 2 * (8 + 1)
+    assert in_the_prompt <= 199 < 3 * decoding
+    assert plan.num_full_length_requests == 2
+    assert plan.num_tokens == 199 * 1024 // decoding
+    shorter = plan_memory(config(num_kv_blocks=81, max_num_batched_tokens=256), program(SLIDING, SLIDING, FULL), 0)
+    assert shorter.max_model_len == (80 - 50) * 16
+
+
+def test_the_pool_made_for_windows_is_smaller() -> None:
+    plan = plan_memory(config(max_num_seqs=4, max_num_batched_tokens=256), program(SLIDING, SLIDING, FULL), 1 << 40)
+    assert plan.layout.num_blocks == 1 + 3 * (64 + 2 * 9) + 64 + 2 * 25
+    assert plan.num_full_length_requests == 4
+
+
 def test_a_length_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
     with pytest.raises(OutOfMemoryError, match=r"10 blocks x 16384 bytes holds 160 tokens.*512 tokens takes 32 blocks"):
         plan_memory(config(max_model_len=512, num_kv_blocks=11), program(FULL, FULL), 0)

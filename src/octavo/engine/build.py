@@ -73,13 +73,15 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
         block_size=memory.layout.block_size,
         num_blocks=memory.layout.num_blocks,
         kv_bytes_per_token=bytes_per_token(memory.layout.groups, memory.layout.dtype),
+        kv_bytes=(memory.layout.num_blocks - 1) * memory.layout.bytes_per_block,
+        num_kv_tokens=memory.num_tokens,
+        num_full_length_requests=memory.num_full_length_requests,
         weight_bytes=num_weight_bytes,
         max_logprobs=config.model.max_logprobs,
         max_num_seqs=config.scheduler.max_num_seqs,
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         threads=threads,
         isa=loaded.isa,
-        num_cache_groups=len(memory.layout.groups),
         start_s=times.seconds,
     )
     return EngineCore(scheduler, runner, clock), info

@@ -1,5 +1,6 @@
 """How many KV blocks there are and how long a request may be: the arithmetic at start, in the open."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from octavo.config import EngineConfig
@@ -21,11 +22,31 @@ class MemoryPlan:
     layout: KVLayout
     max_model_len: int
 
+    @property
+    def num_full_length_requests(self) -> int:
+        """Requests of `max_model_len` tokens that can decode at one time, with nothing shared."""
+        return self._num_usable // self._full_length_blocks
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that fit in requests of `max_model_len` tokens that decode. Layers with a window hold of each request
+        only what the window needs, so shorter requests fit fewer tokens."""
+        return self._num_usable * self.max_model_len // self._full_length_blocks
+
+    @property
+    def _num_usable(self) -> int:
+        return self.layout.num_blocks - 1
+
+    @property
+    def _full_length_blocks(self) -> int:
+        return self.layout.blocks_per_request(self.max_model_len, max_step_tokens=1)
+
 
 def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> MemoryPlan:
     """Sizes the block pool from flags, or from free memory.
 
-    Without flags the pool holds `max_num_seqs` requests of full length, or as much as half of the free memory allows.
+    Without flags the pool holds `max_num_seqs` requests of full length, one of them in the middle of its prompt, or as
+    much as half of the free memory allows.
 
     Args:
         free_bytes: memory that is free after weights are loaded.
@@ -44,12 +65,12 @@ def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> Memo
         )
     num_blocks = _num_blocks(config, one_block, wanted_len, free_bytes)
     layout = _layout(config, program, num_blocks)
-    fitting_len = (num_blocks - 1) // len(layout.groups) * layout.block_size
+    fitting_len = _fitting_len(config, layout, wanted_len)
     if config.model.max_model_len is not None and fitting_len < wanted_len:
-        raise OutOfMemoryError(_too_small(layout, wanted_len, fitting_len))
+        raise OutOfMemoryError(_too_small(config, layout, wanted_len, fitting_len))
     if fitting_len < 2:
-        raise OutOfMemoryError(_too_small(layout, 2, fitting_len))
-    return MemoryPlan(layout, min(wanted_len, fitting_len))
+        raise OutOfMemoryError(_too_small(config, layout, 2, fitting_len))
+    return MemoryPlan(layout, fitting_len)
 
 
 def _layout(config: EngineConfig, program: Program, num_blocks: int) -> KVLayout:
@@ -73,12 +94,24 @@ def _num_blocks(config: EngineConfig, layout: KVLayout, max_model_len: int, free
             problem = f"at most {most} blocks of {layout.bytes_per_block} bytes can be numbered"
             raise ConfigError("kv_cache_memory_bytes", cache.kv_cache_memory_bytes, problem)
         return num_blocks
-    enough = config.scheduler.max_num_seqs * layout.blocks_per_request(max_model_len)
+    enough = (config.scheduler.max_num_seqs - 1) * layout.blocks_per_request(max_model_len, max_step_tokens=1)
+    enough += _needed(config, layout, max_model_len)
     return 1 + min(enough, most - 1, int(free_bytes * FREE_MEMORY_SHARE) // layout.bytes_per_block)
 
 
-def _too_small(layout: KVLayout, wanted_len: int, fitting_len: int) -> str:
-    needed = layout.blocks_per_request(wanted_len)
+def _needed(config: EngineConfig, layout: KVLayout, num_tokens: int) -> int:
+    """Most blocks that a request of so many tokens holds at one time, alone: its steps take the whole budget."""
+    return layout.blocks_per_request(num_tokens, config.scheduler.max_num_batched_tokens)
+
+
+def _fitting_len(config: EngineConfig, layout: KVLayout, wanted_len: int) -> int:
+    """Longest request, up to the wanted length, that the pool can hold."""
+    lengths = range(wanted_len + 1)
+    return bisect_right(lengths, layout.num_blocks - 1, key=lambda length: _needed(config, layout, length)) - 1
+
+
+def _too_small(config: EngineConfig, layout: KVLayout, wanted_len: int, fitting_len: int) -> str:
+    needed = _needed(config, layout, wanted_len)
     return (
         f"KV memory of {layout.num_blocks - 1} blocks x {layout.bytes_per_block} bytes holds {fitting_len} tokens, but "
         f"one request of {wanted_len} tokens takes {needed} blocks = {needed * layout.bytes_per_block} bytes: raise "

@@ -19,31 +19,30 @@ class EngineInfo:
     block_size: int
     num_blocks: int
     kv_bytes_per_token: int
+    """Over all layers; below its window a layer keeps nothing."""
     weight_bytes: int
     max_logprobs: int
     max_num_seqs: int
     max_num_batched_tokens: int
     threads: int
     isa: str
-    num_cache_groups: int = 1
-    """A request takes one block per `block_size` tokens in each."""
+    kv_bytes: int = 0
+    """Bytes of all blocks."""
+    num_kv_tokens: int = 0
+    """Tokens that they hold in requests of `max_model_len` tokens."""
+    num_full_length_requests: int = 0
+    """Requests of `max_model_len` tokens that they hold at one time."""
     sampling_defaults: dict[str, float] = field(default_factory=dict)
     """temperature, top_p, top_k, ... that the model's own generation config recommends."""
     start_s: dict[str, float] = field(default_factory=dict)
     """What the core's start took, by phase in their order, in seconds."""
 
-    @property
-    def num_kv_tokens(self) -> int:
-        """Tokens whose keys and values the KV memory holds."""
-        return (self.num_blocks - 1) // self.num_cache_groups * self.block_size
-
     def describe(self) -> str:
         """What was chosen for this model on this machine, in one line."""
-        kv_bytes = self.num_kv_tokens * self.kv_bytes_per_token
         return (
             f"{', '.join(self.served_model_names)}: {_count(self.threads, 'thread')} ({self.isa}), "
-            f"{_size(self.weight_bytes)} weights, KV {_size(kv_bytes)} = {self.num_kv_tokens:,} tokens, "
-            f"context {self.max_model_len:,}, {self.max_num_batched_tokens:,}-token steps, "
+            f"{_size(self.weight_bytes)} weights, KV {_size(self.kv_bytes)} = {self.num_kv_tokens:,} tokens, "
+            f"context {self.max_model_len:,} ({self.num_full_length_requests:,} fit), {self.max_num_batched_tokens:,}-token steps, "
             f"{_count(self.max_num_seqs, 'sequence')}"
         )
 
