@@ -8,13 +8,18 @@ from octavo.execution.loader.tiny.write import write_tiny_model
 from tests.equality.baseline import Baseline
 from tests.equality.settings import Alone
 from tests.equality.tiny_models import FAMILIES, FORMATS, POISONABLE, write_poisoned_model
-from tests.equality.workload import growing_workload, kernel_workload, tiny_workload
+from tests.equality.workload import branching_workload, growing_workload, kernel_workload, tiny_workload
 
 TinyFile = Callable[[str], str]
 TinyBaseline = Callable[[str, str, str], Baseline]
 
 COMMON = {"max_model_len": 640, "threads": 1, "max_num_batched_tokens": 2048, "kv_cache_memory_bytes": 64 * 2**20}
-WORKLOADS = {"all": tiny_workload, "kernels": kernel_workload, "growing": growing_workload}
+WORKLOADS = {
+    "all": tiny_workload,
+    "kernels": kernel_workload,
+    "growing": growing_workload,
+    "branching": branching_workload,
+}
 
 
 @pytest.fixture(scope="session")

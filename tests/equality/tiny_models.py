@@ -62,6 +62,18 @@ POISONABLE = {
     "float activations": TinyModel(
         tensor_type=Q.F16, embedding_type=Q.F32, tied=False, heads=6, kv_heads=2, head_dim=64
     ),
+    "windows": TinyModel(
+        architecture="gemma3",
+        tensor_type=Q.Q4_0,
+        embedding_type=Q.F32,
+        tied=False,
+        heads=4,
+        kv_heads=2,
+        head_dim=64,
+        window=24,
+        window_period=3,
+        layers=4,
+    ),
 }
 """Embedding and output matrix apart, so that a token can be poison without spoiling the logits of all."""
 POISON = {6: np.inf, 7: np.nan}

@@ -178,3 +178,26 @@ def growing_workload(vocab_size: int, _: Sequence[int]) -> Workload:
     ]
     scored = [Request(f"scored {i}", text[i : i + 60], greedy(24, prompt_logprobs=1)) for i in range(3)]
     return (*grown[:7], *scored, *grown[7:])
+
+
+def branching_workload(vocab_size: int, _: Sequence[int]) -> Workload:
+    """A tree of long prompts: they part from one text and from each other anywhere in a block, behind windows and
+    around whole blocks, and some are the beginning of others."""
+    words = random.Random(13)
+    text = tuple(words.randrange(8, vocab_size) for _ in range(480))
+    tails = [tuple(words.randrange(8, vocab_size) for _ in range(40)) for _ in range(12)]
+    partings = (1, 17, 190, 191, 192, 193, 203, 217, 255, 256, 301, 447)
+    leaves = [
+        Request(
+            f"parts at {parting}",
+            (*text[:parting], *tail[: 9 + i]),
+            seeded(30 + i, 24, temperature=0.9 * (i % 2), logprobs=2),
+        )
+        for i, (parting, tail) in enumerate(zip(partings, tails, strict=True))
+    ]
+    beginnings = [Request(f"{length} tokens in", text[:length], greedy(20, logprobs=1)) for length in (192, 200, 470)]
+    twigs = [
+        Request(f"parts at 217 and {i}", (*text[:217], *tails[7][:i], *tails[8][:12]), seeded(50 + i, 16, logprobs=0))
+        for i in (3, 8)
+    ]
+    return (*leaves, *beginnings, *twigs)

@@ -10,7 +10,7 @@ from octavo.execution.runner import Runner
 from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout, lay_out
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
-from octavo.scheduling.plan import BlockSwap, NewRequestData, StepPlan
+from octavo.scheduling.plan import BlockCopy, BlockSwap, NewRequestData, StepPlan
 
 VOCAB = 10
 
@@ -182,6 +182,27 @@ def test_a_swapped_block_is_read_from_then_on() -> None:
     )
     runner.execute(plan)
     assert executor.batches[1].block_tables[:, 0].tolist() == [[14, 2], [3, 4]]
+
+
+def test_entries_out_of_reach_become_the_null_block() -> None:
+    """Of a running request by a swap, of one that comes with a prefix hit from the start."""
+    runner, executor, _ = make_runner()
+    runner.execute(first_plan())
+    plan = StepPlan(
+        step=1,
+        request_ids=("a", "c"),
+        num_scheduled_tokens=(1, 1),
+        num_computed_tokens=(5, 10),
+        new_block_ids=((), ()),
+        block_swaps=(BlockSwap("a", 1, 0, 0),),
+        new_requests=(new("c", list(range(11)), ((7, 8, 9), (0, 10, 11))),),
+        block_copies=(BlockCopy(0, 12, 9, 2), BlockCopy(1, 13, 11, 2)),
+    )
+    runner.execute(plan)
+    batch = executor.batches[1]
+    assert batch.block_tables.tolist() == [[[1, 2, 0], [7, 8, 9]], [[0, 4, 0], [0, 10, 11]]]
+    assert batch.slot_mapping.tolist() == [[9, 38], [17, 46]]
+    assert batch.block_copies == plan.block_copies
 
 
 def test_a_failed_row_touches_nobody_else() -> None:

@@ -232,7 +232,7 @@ def test_a_source_is_held_until_the_copying_step_is_done():
     source = first.tables[0][1]
     manager.free(first)
     second, hit = start(manager, [*range(6), 99], commit=False)
-    assert (hit.num_free_blocks, source.ref) == (2, 1)
+    assert (hit.num_free_blocks, source.ref) == (1, 1)
     assert manager.num_free_blocks == 1
     land(manager, second)
     assert source.ref == 0 and second.copies() == []
@@ -285,3 +285,16 @@ def test_a_failing_copier_leaves_the_source_alone():
     manager.check()
     assert hit_of(manager, [*range(6), 90, 99]).num_tokens == 6
     manager.free(first)
+
+
+def test_a_block_reused_before_the_step_that_fills_it_is_done_never_becomes_a_source():
+    """Its owner left in between, and another request of the same plan took it."""
+    manager = make_manager(num_blocks=2)
+    held, _ = start(manager, range(8), commit=False)
+    manager.free(held)
+    other, _ = start(manager, range(50, 58), commit=False)
+    manager.commit()
+    manager.check()
+    manager.free(other)
+    assert hit_of(manager, [0, 1, 99]).num_tokens == 0
+    assert hit_of(manager, [50, 51, 99]).num_tokens == 2

@@ -22,15 +22,13 @@ class PrefixHit(NamedTuple):
     """In whole blocks and in the one that is copied from."""
     free_blocks: tuple[int, ...]
     """[group] hit blocks that nobody holds: adopting the hit takes them out of the free blocks."""
-    num_free_sources: int = 0
-    """Blocks copied from, over all groups, that nobody holds: they are free again when the copying step is done."""
     source: BlockHash | None = None
-    """Hash of the block copied from."""
+    """Hash of the block copied from. It is held for one step only; `match` makes sure of the room."""
 
     @property
     def num_free_blocks(self) -> int:
         """Free blocks that adopting the hit takes, over all groups."""
-        return sum(self.free_blocks) + self.num_free_sources
+        return sum(self.free_blocks)
 
 
 class KVManager:
@@ -169,7 +167,7 @@ class KVManager:
     def num_blocks_needed(self, hit: PrefixHit, num_tokens: int) -> int:
         """Free blocks that a request with this hit takes, at most at one time, to hold `num_tokens` tokens."""
         missing = max(0, -(-num_tokens // self._block_size) - hit.num_blocks)
-        needed = hit.num_free_sources
+        needed = 0
         for group, free in zip(self.layout.groups, hit.free_blocks, strict=True):
             most = group.most_blocks(num_tokens, self.max_step_tokens, self._block_size)
             needed += min(missing + free, most)
@@ -338,10 +336,11 @@ class KVManager:
             hit.num_blocks,
             start + num_shared,
             self._num_free(held, hit.num_blocks, start + num_shared),
-            num_free_sources=sum(source is not None and source.ref == 0 for source in sources),
             source=block.hash,
         )
-        return longer if self.num_blocks_needed(longer, len(held.token_ids)) <= self.num_free_blocks else hit
+        for_sources = sum(source is not None and source.ref == 0 for source in sources)
+        needed = self.num_blocks_needed(longer, len(held.token_ids)) + for_sources
+        return longer if needed <= self.num_free_blocks else hit
 
     def _adopt_partial(self, held: RequestBlocks, hit: PrefixHit, source: BlockHash) -> None:
         sources = [policy.index[source] for policy in self._groups]
@@ -374,7 +373,9 @@ class KVManager:
 
     def _take(self, group: int) -> Block:
         block = self._pool.take()
-        if block.hash is not None:
+        if block.in_flight:
+            self._unpublish([block])  # Whoever published it has left before the step was done.
+        elif block.hash is not None:
             self._forget(block)
             self.num_evicted += 1
         block.group = group
