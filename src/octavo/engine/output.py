@@ -41,8 +41,9 @@ class EngineInfo:
         """What was chosen for this model on this machine, in one line."""
         return (
             f"{', '.join(self.served_model_names)}: {_count(self.threads, 'thread')} ({self.isa}), "
-            f"{_size(self.weight_bytes)} weights, KV {_size(self.kv_bytes)} = {self.num_kv_tokens:,} tokens, "
-            f"context {self.max_model_len:,} ({self.num_full_length_requests:,} fit), {self.max_num_batched_tokens:,}-token steps, "
+            f"{_size(self.weight_bytes)} weights, KV {_size(self.kv_bytes)} = {self.num_kv_tokens:,} tokens "
+            f"({self.num_full_length_requests:,} of full length), context {self.max_model_len:,}, "
+            f"{self.max_num_batched_tokens:,}-token steps, "
             f"{_count(self.max_num_seqs, 'sequence')}"
         )
 
