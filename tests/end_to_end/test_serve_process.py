@@ -69,7 +69,7 @@ def serve(*arguments: str) -> Iterator[Process]:
 
 def test_sigterm_lets_a_stream_finish_and_ends_with_0(tiny_file: str) -> None:
     with serve(tiny_file, "--served-model-name", "tiny") as process:
-        assert re.search(r"  tiny: \d+ threads? \(\w+\), .* weights, KV .* tokens .*, context 700, ", process.ready_line)
+        assert re.search(r"  tiny: \d+ threads? \(\w+\), .* weights, KV .* length\), context 700, ", process.ready_line)
         core = process.core()
         lines: list[str] = []
         begun = threading.Event()
