@@ -6,13 +6,13 @@ from octavo import LLM
 from octavo.execution.runner import Runner
 from octavo.scheduling.plan import StepPlan, StepResult
 from tests.equality.conftest import TinyBaseline
-from tests.equality.settings import Again, Crowd, Fields, Setting, crowd
+from tests.equality.settings import NOTHING_FORESEEN, Again, Crowd, Fields, Setting, crowd
 from tests.equality.transcript import assert_same
 from tests.equality.workload import greedy, in_order, reverse
 from tests.execution.poison import poison
 from tests.models import model_path
 
-SMALL = {"max_model_len": 512, "max_num_batched_tokens": 64}
+SMALL: dict[str, object] = {"max_model_len": 512, "max_num_batched_tokens": 64, **NOTHING_FORESEEN}
 SMALL_POOLS = {"llama": 58, "gemma3": 56}
 """Blocks of 16 tokens: room for one or two of the prompts, over all groups."""
 SETTINGS: dict[str, Setting] = {

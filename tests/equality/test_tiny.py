@@ -89,7 +89,9 @@ def test_a_pool_so_small_that_requests_push_each_other_out(
     baseline.check(Crowd(fields, at_least={"preemptions": least}))
 
 
-@pytest.mark.parametrize("fields", [{}, {"max_num_batched_tokens": 16}, {"num_kv_blocks": 64, "max_num_batched_tokens": 64}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"max_num_batched_tokens": 16}, {"num_kv_blocks": 64, "max_num_batched_tokens": 64}], ids=str
+)
 @pytest.mark.parametrize("model", POISONABLE)
 def test_neighbours_full_of_nan(tiny_baseline: TinyBaseline, model: str, fields: dict[str, object]) -> None:
     tiny_baseline(model).check(Crowd(fields, neighbours=poisoned, order=shuffled, at_least={"finished_error": 24}))
