@@ -91,7 +91,7 @@ def requests(draw, name) -> GenerateRequest:
 
 def check_tenants(engine):
     """Nobody runs more than allowed, and who runs is counted right."""
-    running = Counter(request.request.tenant for request in engine.scheduler._running.values())
+    running = Counter(request.request.tenant for request in engine.scheduler._running)
     assert engine.scheduler._tenants.num_running() == running
     limit = engine.config.max_running_per_key
     assert not limit or not running or max(running.values()) <= limit

@@ -1,7 +1,7 @@
 """Who may start: what is refused at arrival, and what a waiting request needs to be admitted."""
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 from octavo.config import SchedulerConfig
 from octavo.errors import InvalidRequestError
@@ -11,10 +11,19 @@ from octavo.scheduling.forecast import Life, OutputLengths, peak_blocks, reserve
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest, max_total_tokens
 
 
+class RunningRequests(Protocol):
+    """The running requests, as far as a forecast looks at them."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[SchedulerRequest]: ...
+
+
 class Outlook(NamedTuple):
     """What is foreseen of the running requests.
 
-    Stays true while they only decode: what one gains in blocks it loses in life, and shared blocks stay shared.
+    Stays true while they only decode: what one gains in blocks it loses in life. Made anew when somebody leaves, for
+    blocks may then have lost their last other holder.
     """
 
     lives: list[Life]
@@ -44,10 +53,15 @@ class Admission:
         """A request has ended by itself."""
         self._lengths.learn(request.num_output_tokens)
 
-    def running_changed(self) -> None:
-        """Somebody started, ended or was preempted: what was foreseen no longer holds."""
+    def somebody_left(self) -> None:
+        """A running request ended or was preempted: what was foreseen no longer holds."""
         self._outlook = None
         self._refused.clear()
+
+    def somebody_starts(self, request: SchedulerRequest, hit: PrefixHit) -> None:
+        """A request is about to run; those refused remain so."""
+        if self._outlook is not None:
+            self._outlook.lives.append(self._life_of_candidate(request, hit))
 
     def num_missing(self, request: SchedulerRequest, hit: PrefixHit, num_running: int) -> int:
         """Blocks by which a waiting request does not fit now; 0 or less: there is room for all its known tokens.
@@ -62,12 +76,12 @@ class Admission:
             reserve = max(reserve, num_running * len(self._manager.layout.groups))
         return self._manager.num_blocks_needed(hit, len(request.token_ids)) + reserve - self._manager.num_free_blocks
 
-    def foresees_room(self, request: SchedulerRequest, hit: PrefixHit, running: Collection[SchedulerRequest]) -> bool:
+    def foresees_room(self, request: SchedulerRequest, hit: PrefixHit, running: RunningRequests) -> bool:
         """Whether the blocks will last for the running requests and this one, as far as can be foreseen.
 
         Always true while nothing runs: a request that fits the pool alone was not refused at arrival.
         """
-        if self._conservativeness == 0 or not running:
+        if self._conservativeness == 0 or len(running) == 0:
             return True
         if request in self._refused:
             return False
@@ -80,7 +94,7 @@ class Admission:
         self._refused.add(request)
         return False
 
-    def _look_ahead(self, running: Collection[SchedulerRequest]) -> Outlook:
+    def _look_ahead(self, running: RunningRequests) -> Outlook:
         num_private = [self._manager.num_private_blocks(request.blocks) for request in running]
         lives = [self._life(request, private) for request, private in zip(running, num_private, strict=True)]
         num_held = self._manager.num_blocks - self._manager.num_free_blocks

@@ -13,11 +13,10 @@ def take_tokens(
 
     Where a token ends the request, `finish_reason` says so; the caller then finishes it and adds the ledger.
     """
-    num_kept = 0
-    is_over = False
-    while not is_over and num_kept < len(token_ids):
-        is_over = request.append(token_ids[num_kept])
-        num_kept += 1
+    num_kept = _append(request, token_ids)
+    is_over = request.finish_reason is not None
+    if rows is None and request.has_emitted and not is_over:
+        return RequestOutput(request_id=request.request_id, new_token_ids=list(token_ids))  # as mostly
     prompt_logprobs = None
     is_first = not request.has_emitted
     if is_first:
@@ -35,6 +34,14 @@ def take_tokens(
         stop_token_id=request.stop_token_id,
         stats=request.ledger() if is_first or is_over else None,
     )
+
+
+def _append(request: SchedulerRequest, token_ids: Sequence[int]) -> int:
+    """Appends tokens up to the one that ends the request; how many that were."""
+    for num_kept, token_id in enumerate(token_ids, 1):
+        if request.append(token_id):
+            return num_kept
+    return len(token_ids)
 
 
 def failure(request: SchedulerRequest, problem: str) -> RequestOutput:

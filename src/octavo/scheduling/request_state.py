@@ -26,6 +26,7 @@ class SchedulerRequest:
     """
 
     __slots__ = (
+        "_ending_token_ids",
         "_eos_token_ids",
         "_max_total_tokens",
         "_most_computed",
@@ -83,6 +84,7 @@ class SchedulerRequest:
         self.stats = RequestStats(arrival_s=arrival_s, num_prompt_tokens=len(token_ids))
         self._eos_token_ids = frozenset(request.eos_token_ids)
         self._stop_token_ids = frozenset(request.params.stop_token_ids)
+        self._ending_token_ids = self._eos_token_ids | self._stop_token_ids
         self._max_total_tokens = max_total_tokens(request, max_model_len)
         self._most_computed = 0
         self._prompt_logprobs: list[LogprobRow | None] = [None]
@@ -111,31 +113,37 @@ class SchedulerRequest:
         sampler masks ids that stop until then, so the first two cannot come early.
         """
         self.token_ids.append(token_id)
+        if token_id not in self._ending_token_ids and len(self.token_ids) < self._max_total_tokens:
+            return False
         if token_id in self._eos_token_ids:
             self.finish_reason = FinishReason.STOP
         elif token_id in self._stop_token_ids:
             self.finish_reason = FinishReason.STOP
             self.stop_token_id = token_id
-        elif len(self.token_ids) >= self._max_total_tokens:
+        else:
             self.finish_reason = FinishReason.LENGTH
-        return self.finish_reason is not None
+        return True
 
-    def count_step(self, num_computed: int, num_scheduled: int) -> int:
-        """Books a step that computed positions `num_computed .. num_computed + num_scheduled - 1`.
+    def run(self, num_scheduled: int) -> int:
+        """Books a step that computes the next `num_scheduled` tokens.
 
         Returns:
             How many of these had been computed before and were lost to preemption.
 
             |<-- computed at some time: _most_computed -->|
-                     |<--------- this step --------->|          num_computed .. end
+                     |<--------- this step --------->|          num_computed before .. after
                      |<----- recomputed ------>|
         """
-        end = num_computed + num_scheduled
-        recomputed = max(0, min(end, self._most_computed) - num_computed)
+        start, stats = self.num_computed, self.stats
+        end = self.num_computed = start + num_scheduled
+        stats.num_steps += 1
+        stats.num_computed_tokens += num_scheduled
+        if start == self._most_computed:
+            self._most_computed = end
+            return 0
+        recomputed = max(0, min(end, self._most_computed) - start)
         self._most_computed = max(self._most_computed, end)
-        self.stats.num_steps += 1
-        self.stats.num_computed_tokens += num_scheduled
-        self.stats.num_recomputed_tokens += recomputed
+        stats.num_recomputed_tokens += recomputed
         return recomputed
 
     def add_prompt_logprobs(self, rows: list[LogprobRow]) -> None:

@@ -10,7 +10,7 @@ from itertools import repeat
 
 from octavo.config import SchedulerConfig
 from octavo.errors import InvalidRequestError
-from octavo.kv.manager import KVManager, PrefixHit
+from octavo.kv.manager import KVManager
 from octavo.kv.request_blocks import BlockIds
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
@@ -20,16 +20,15 @@ from octavo.scheduling.answers import failure, take_tokens
 from octavo.scheduling.counters import SchedulerCounters
 from octavo.scheduling.plan import StepPlan, StepResult
 from octavo.scheduling.policy import SchedulingPolicy, policy_named
-from octavo.scheduling.preemption import victim_rule
 from octavo.scheduling.prefix_hits import PrefixHits
 from octavo.scheduling.queue import WaitingQueue
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
+from octavo.scheduling.running import RunningSet
+from octavo.scheduling.starter import Starter
 from octavo.scheduling.step_draft import StepDraft
 from octavo.scheduling.tenants import Tenants
 
 RUNNING = RequestStatus.RUNNING
-_MAX_PASSED_PER_STEP = 4
-"""Waiting requests that do not fit which a step looks past: each costs a lookup in every step."""
 
 
 class Scheduler:
@@ -55,18 +54,19 @@ class Scheduler:
         self._config = config
         self._manager = manager
         self._max_model_len = max_model_len
-        self._policy = policy or policy_named(config)
-        self._choose_victim = victim_rule(config.preemption_victim, self._policy.choose_victim)
+        policy = policy or policy_named(config)
         self._admission = Admission(config, manager)
         self._tenants = Tenants(config)
-        hits = PrefixHits(manager) if self._policy.follows_hits else None
-        self._waiting = WaitingQueue(self._policy, config.max_num_queued_reqs, self._tenants, hits)
-        self._running: dict[str, SchedulerRequest] = {}
+        hits = PrefixHits(manager) if policy.follows_hits else None
+        self._waiting = WaitingQueue(policy, config.max_num_queued_reqs, self._tenants, hits)
+        self._running = RunningSet(
+            config, policy, manager, self._waiting, self._tenants, self._admission, self.counters
+        )
+        self._starter = Starter(config, policy, manager, self._waiting, self._running, self._tenants, self._admission)
         self._requests: dict[str, SchedulerRequest] = {}
         self._num_arrived = 0
         self._in_flight: StepDraft | None = None
         self._finished_ids: list[str] = []
-        self._preempted_ids: list[str] = []
 
     @property
     def has_work(self) -> bool:
@@ -148,10 +148,11 @@ class Scheduler:
         """
         draft = self._land(plan, result)
         outputs = self._end_failed(draft, result.errors, now_s)
+        self._take_prompt_logprobs(result.prompt_logprobs)
         logprobs: Iterable[Sequence[LogprobRow] | None] = result.logprobs or repeat(None, len(draft.shares))
         for request, token_ids, rows in zip(draft.shares, result.token_ids, logprobs, strict=True):
             if request.status is RUNNING:
-                output = self._advance(request, token_ids, rows, result, now_s)
+                output = self._advance(request, token_ids, rows, now_s)
                 if output is not None:
                     outputs.append(output)
         self._manager.commit()
@@ -182,17 +183,19 @@ class Scheduler:
         A live request has n <= max_model_len - 1 and c < n here, so each can use a token and none passes the context.
         """
         limit = self._chunk_limit()
-        for request in list(self._running.values()):
-            if draft.budget == 0:
+        allocate = self._manager.allocate
+        for request in list(self._running):
+            most = min(limit, draft.budget)
+            if most == 0:
                 return
             if request.status is not RUNNING:
                 continue  # It fell to make room for one before it.
-            count = min(len(request.token_ids) - request.num_computed, limit, draft.budget)
-            new_block_ids = self._manager.allocate(request.blocks, request.num_computed + count)
+            end = min(len(request.token_ids), request.num_computed + most)
+            new_block_ids = allocate(request.blocks, end)
             if new_block_ids is None:
-                new_block_ids = self._make_room(request, request.num_computed + count, draft)
+                new_block_ids = self._make_room(request, end, draft)
             if new_block_ids is not None:
-                draft.add(request, count, new_block_ids)
+                draft.add(request, end - request.num_computed, new_block_ids)
 
     def _chunk_limit(self) -> int:
         """Most tokens of one request in a step."""
@@ -209,155 +212,19 @@ class Scheduler:
         """
         new_block_ids: BlockIds | None = None
         while new_block_ids is None:
-            victim = self._pick_victim(list(self._running.values()))
-            self._preempt(victim, draft)
+            victim = self._running.pick_victim(list(self._running))
+            self._running.preempt(victim, draft)
             draft.has_preempted = True
             if victim is request:
                 return None
             new_block_ids = self._manager.allocate(request.blocks, num_tokens)
         return new_block_ids
 
-    def _pick_victim(self, candidates: list[SchedulerRequest]) -> SchedulerRequest:
-        """One of the least urgent of these."""
-        urgency = self._policy.urgency
-        if urgency is not None:
-            least = max(map(urgency, candidates))
-            candidates = [request for request in candidates if urgency(request) == least]
-        return self._choose_victim(candidates, self._manager)
-
-    def _preempt(self, victim: SchedulerRequest, draft: StepDraft) -> None:
-        if draft.withdraw(victim):
-            self._manager.withdraw(victim.blocks)
-        self._send_back(victim)
-
-    def _send_back(self, request: SchedulerRequest) -> None:
-        """From running to waiting, with nothing computed and its tokens kept."""
-        self._stop_running(request)
-        self._manager.free(request.blocks)
-        request.preempt()
-        self._waiting.add(request)
-        self._preempted_ids.append(request.request_id)
-        self.counters.preemptions += 1
-
-    def _stop_running(self, request: SchedulerRequest) -> None:
-        del self._running[request.request_id]
-        self._tenants.stopped(request.request.tenant)
-        self._admission.running_changed()
-
     def _admit_waiting(self, draft: StepDraft, now_s: float) -> None:
-        """Admits waiting requests in order, as long as there are places and budget.
-
-        One that does not fit may be overtaken by a bounded number of others; after these, and at once if it was
-        preempted, it holds the line. Nobody is admitted in a step that ran out of blocks: those just freed are for
-        those who were short of them.
-        """
-        if draft.has_preempted:
-            return
-        self._waiting.begin_step()
-        limit = self._chunk_limit()
-        passed: list[SchedulerRequest] = []
-        while draft.budget and self._line_moves(passed):
-            request = self._waiting.head()
-            if request is None or request in draft.evicted:
-                break
-            if self._admit(request, limit, draft) or self._admit_by_eviction(request, limit, draft):
-                self._enter_running(request, now_s)
-                for other in passed:
-                    other.num_bypassed += 1
-            elif self._has_place() and request.status is not RequestStatus.PREEMPTED:
-                self._waiting.set_aside(request)
-                passed.append(request)
-            else:
-                break
-        self._waiting.restore()
-
-    def _has_place(self) -> bool:
-        return len(self._running) < self._config.max_num_seqs
-
-    def _line_moves(self, passed: list[SchedulerRequest]) -> bool:
-        """Whether those that did not fit may be overtaken, also once more."""
-        most = self._config.max_bypasses
-        return len(passed) <= _MAX_PASSED_PER_STEP and all(request.num_bypassed < most for request in passed)
-
-    def _admit(self, request: SchedulerRequest, limit: int, draft: StepDraft) -> bool:
-        """Gives a waiting request its prefix hit, blocks and tokens, if there is a place and room for it.
-
-        The forecast does not hold up who is more urgent than somebody that runs: that one can still yield.
-        """
-        if not self._has_place():
-            return False
-        hit = self._manager.match(request.blocks)
-        if self._admission.num_missing(request, hit, len(self._running)) > 0:
-            return False
-        if not self._admission.foresees_room(request, hit, self._running.values()) and not self._yielding_to(
-            request, draft
-        ):
-            return False
-        self._start(request, hit, limit, draft)
-        return True
-
-    def _start(self, request: SchedulerRequest, hit: PrefixHit, limit: int, draft: StepDraft) -> None:
-        count = min(len(request.token_ids) - hit.num_tokens, limit, draft.budget)
-        self._manager.adopt(request.blocks, hit)
-        new_block_ids = self._manager.allocate(request.blocks, hit.num_tokens + count)
-        if new_block_ids is None:
-            raise RuntimeError(f"{request.request_id} had room, but blocks for {count} tokens are not free")
-        request.num_computed = hit.num_tokens
-        draft.add(request, count, new_block_ids)
-        draft.admitted.append(request)
-
-    def _admit_by_eviction(self, request: SchedulerRequest, limit: int, draft: StepDraft) -> bool:
-        """Preempts less urgent requests until a waiting one can start. Nobody falls if all of them were not enough.
-
-        Only strictly less urgent ones yield, so nobody evicts who evicted it.
-        """
-        victims = self._yielding_to(request, draft)
-        if not victims:
-            return False
-        hit = self._manager.match(request.blocks)
-        num_private = sum(self._manager.num_private_blocks(victim.blocks) for victim in victims)
-        if self._admission.num_missing(request, hit, len(self._running)) > num_private:
-            return False
-        while victims:
-            victim = self._pick_victim(victims)
-            victims.remove(victim)
-            self._preempt(victim, draft)
-            draft.evicted.add(victim)
-            if self._admit(request, limit, draft):
-                return True
-        return False  # its hit was on blocks that a victim would have filled in this very step
-
-    def _yielding_to(self, request: SchedulerRequest, draft: StepDraft) -> list[SchedulerRequest]:
-        """Running requests that a waiting one may evict now, in admission order: less urgent ones, not just admitted,
-        and where shares are fair of the same tenant."""
-        urgency = self._policy.urgency
-        if urgency is None or not self._config.priority_eviction:
-            return []
-        own = urgency(request)
-        less_urgent = [other for other in self._running.values() if urgency(other) > own]
-        return [
-            other
-            for other in less_urgent
-            if other not in draft.admitted
-            and self._tenants.may_take_from(request.request.tenant, other.request.tenant)
-            and self._manager.is_withdrawable(other.blocks)
-        ]
-
-    def _enter_running(self, request: SchedulerRequest, now_s: float) -> None:
-        self._waiting.start(request, now_s)
-        if request.status is RequestStatus.WAITING:
-            request.stats.first_scheduled_s = now_s
-            request.stats.num_cached_tokens = request.num_computed
-            self.counters.prompt_tokens += request.num_prompt_tokens
-            self.counters.prefix_queries += request.num_prompt_tokens if request.blocks.reads_cache else 0
-            self.counters.cached_tokens += request.num_computed
-            self.counters.copied_tokens += request.blocks.num_copied_tokens
-        else:
-            self.counters.resumed_cached_tokens += request.num_computed
-        request.status = RUNNING
-        self._running[request.request_id] = request
-        self._tenants.started(request.request.tenant)
-        self._admission.running_changed()
+        """Nobody is admitted in a step that ran out of blocks: those just freed are for those who were short of
+        them."""
+        if self._waiting and not draft.has_preempted:
+            self._starter.admit_waiting(draft, self._chunk_limit(), now_s)
 
     def _build_plan(self, draft: StepDraft) -> StepPlan | None:
         """Freezes the draft; c advances now, before the step has run."""
@@ -365,21 +232,22 @@ class Scheduler:
             if self.has_work:
                 raise RuntimeError("there is work, but no request could be given a token: this would never end")
             return None
-        plan = draft.to_plan(self.counters.steps, self._preempted_ids, self._finished_ids)
-        for request, share in draft.shares.items():
-            request.num_computed += share.num_tokens
-        if self._tenants.weighs:
-            for request, share in draft.shares.items():
-                self._tenants.charge(request.request.tenant, share.num_tokens)
-        self._preempted_ids, self._finished_ids = [], []
-        self._in_flight = draft
+        plan = draft.to_plan(self.counters.steps, self._running.take_preempted_ids(), self._finished_ids)
+        for request, (_, num_tokens, _) in draft.shares.items():
+            self.counters.recomputed_tokens += request.run(num_tokens)
+        self.counters.computed_tokens += plan.num_tokens
         self.counters.steps += 1
+        if self._tenants.weighs:
+            for request, (_, num_tokens, _) in draft.shares.items():
+                self._tenants.charge(request.request.tenant, num_tokens)
+        self._finished_ids = []
+        self._in_flight = draft
         return plan
 
     # ---- taking in results
 
     def _land(self, plan: StepPlan, result: StepResult) -> StepDraft:
-        """Ends the flight of a step and books its tokens."""
+        """Ends the flight of a step."""
         draft = self._in_flight
         if draft is None or not plan.step == result.step == self.counters.steps - 1:
             raise RuntimeError(
@@ -387,10 +255,6 @@ class Scheduler:
                 f"{'no step' if draft is None else f'step {self.counters.steps - 1}'} is in flight"
             )
         self._in_flight = None
-        for request, share in draft.shares.items():
-            recomputed = request.count_step(share.num_computed, share.num_tokens)
-            self.counters.recomputed_tokens += recomputed
-        self.counters.computed_tokens += plan.num_tokens
         return draft
 
     def _end_failed(self, draft: StepDraft, errors: dict[str, str], now_s: float) -> list[RequestOutput]:
@@ -401,9 +265,9 @@ class Scheduler:
         if len(failed) < len(errors):
             raise RuntimeError(f"the step result reports errors of requests that were not in the step: {errors}")
         touched = set(self._manager.revoke([request.blocks for request in failed]))
-        for request in list(self._running.values()):
+        for request in list(self._running):
             if request.blocks in touched:
-                self._send_back(request)
+                self._running.send_back(request)
         return [
             self._fail(request, errors[request.request_id], now_s) for request in failed if request.status is RUNNING
         ]
@@ -412,18 +276,17 @@ class Scheduler:
         self._finish(request, FinishReason.ERROR, now_s)
         return failure(request, problem)
 
+    def _take_prompt_logprobs(self, rows_by_id: dict[str, list[LogprobRow]]) -> None:
+        for request_id, rows in rows_by_id.items():
+            request = self._requests.get(request_id)
+            if request is not None and request.status is RUNNING:
+                request.add_prompt_logprobs(rows)
+
     def _advance(
-        self,
-        request: SchedulerRequest,
-        token_ids: tuple[int, ...],
-        rows: Sequence[LogprobRow] | None,
-        result: StepResult,
-        now_s: float,
+        self, request: SchedulerRequest, token_ids: tuple[int, ...], rows: Sequence[LogprobRow] | None, now_s: float
     ) -> RequestOutput | None:
         """Takes in one request's part of a step; None while its prompt is unfinished."""
         self._manager.settle(request.blocks, request.num_computed)
-        if result.prompt_logprobs and request.request_id in result.prompt_logprobs:
-            request.add_prompt_logprobs(result.prompt_logprobs[request.request_id])
         if request.num_computed < len(request.token_ids):
             if token_ids:
                 raise RuntimeError(f"the step result holds tokens for {request.request_id}, whose prompt is unfinished")
@@ -440,7 +303,7 @@ class Scheduler:
     def _finish(self, request: SchedulerRequest, reason: FinishReason, now_s: float | None = None) -> None:
         """Takes a request, waiting ones already out of their queue, out of everything."""
         if request.status is RUNNING:
-            self._stop_running(request)
+            self._running.leave(request)
             self._finished_ids.append(request.request_id)
         self._manager.free(request.blocks)
         request.finish(reason, now_s)

@@ -1,20 +1,13 @@
 """A step while it is being planned."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from octavo.kv.request_blocks import BlockIds
 from octavo.scheduling.plan import BlockCopy, BlockSwap, NewRequestData, StepPlan
 from octavo.scheduling.request_state import SchedulerRequest
 
-
-class Share(NamedTuple):
-    """What one request gets of a step."""
-
-    num_computed: int
-    """Before the step."""
-    num_tokens: int
-    new_block_ids: BlockIds
+Share = tuple[int, int, BlockIds]
+"""What one request gets of a step: tokens computed before it, tokens to run, new block ids."""
 
 
 class StepDraft:
@@ -25,7 +18,7 @@ class StepDraft:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.shares: dict[SchedulerRequest, Share] = {}
-        self.admitted: list[SchedulerRequest] = []
+        self.admitted: dict[SchedulerRequest, None] = {}
         self.has_preempted = False
         """Whether running requests were short of blocks."""
         self.evicted: set[SchedulerRequest] = set()
@@ -33,7 +26,7 @@ class StepDraft:
 
     def add(self, request: SchedulerRequest, num_tokens: int, new_block_ids: BlockIds) -> None:
         """Gives a request its share and charges the budget."""
-        self.shares[request] = Share(request.num_computed, num_tokens, new_block_ids)
+        self.shares[request] = (request.num_computed, num_tokens, new_block_ids)
         self.budget -= num_tokens
 
     def withdraw(self, request: SchedulerRequest) -> bool:
@@ -41,25 +34,24 @@ class StepDraft:
         share = self.shares.pop(request, None)
         if share is None:
             return False
-        self.budget += share.num_tokens
+        self.budget += share[1]
         return True
 
     def to_plan(self, step: int, preempted: Iterable[str], finished: Iterable[str]) -> StepPlan:
         """The plan, columnar. Reads each request as it is before the step."""
-        no_blocks: BlockIds = ()
-        if self.admitted:
-            no_blocks = ((),) * len(self.admitted[0].blocks.tables)
-        admitted = set(self.admitted)
+        shares, admitted = self.shares.values(), self.admitted
+        new_block_ids = [ids for _, _, ids in shares]
+        if admitted:  # their blocks stand in `new_requests`
+            no_blocks: BlockIds = ((),) * len(next(iter(admitted)).blocks.tables)
+            new_block_ids = [no_blocks if request in admitted else share[2] for request, share in self.shares.items()]
         return StepPlan(
             step=step,
             request_ids=tuple([request.request_id for request in self.shares]),
-            num_scheduled_tokens=tuple([share.num_tokens for share in self.shares.values()]),
-            num_computed_tokens=tuple([share.num_computed for share in self.shares.values()]),
-            new_block_ids=tuple(
-                [no_blocks if request in admitted else share.new_block_ids for request, share in self.shares.items()]
-            ),
-            new_requests=tuple([_new_request_data(request) for request in self.admitted]),
-            block_copies=tuple([BlockCopy(*copy) for request in self.admitted for copy in request.blocks.copies()]),
+            num_scheduled_tokens=tuple([count for _, count, _ in shares]),
+            num_computed_tokens=tuple([computed for computed, _, _ in shares]),
+            new_block_ids=tuple(new_block_ids),
+            new_requests=tuple([_new_request_data(request) for request in admitted]),
+            block_copies=tuple([BlockCopy(*copy) for request in admitted for copy in request.blocks.copies()]),
             block_swaps=tuple([swap for request in self.shares if request.blocks.swaps for swap in _swaps(request)]),
             preempted_request_ids=tuple(preempted),
             finished_request_ids=tuple(finished),
