@@ -1,7 +1,7 @@
 """Drives the real scheduler with the scripted executor, checking the laws of the KV memory after every step."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from octavo.config import SchedulerConfig
@@ -11,7 +11,7 @@ from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout, lay_out
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.request import GenerateRequest
-from octavo.scheduling.plan import NewRequestData, StepPlan
+from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult
 from octavo.scheduling.scheduler import Scheduler
 
 FULL = AttentionSpec(num_kv_heads=1, head_dim=4)
@@ -162,6 +162,27 @@ class Engine:
     @property
     def counters(self) -> dict[str, float]:
         return self.scheduler.load().counters
+
+
+def run_unexecuted(scheduler: Scheduler) -> Iterator[StepPlan]:
+    """Steps until there is no work, with token 1 for whoever is through its known tokens, and yields the plans before
+    they land. For runs too long for the scripted executor and its checks."""
+    num_known: dict[str, int] = {}
+    now_s = 0.0
+    while (plan := scheduler.schedule(now_s)) is not None:
+        num_known.update({new.request_id: len(new.token_ids) for new in plan.new_requests})
+        yield plan
+        tokens = []
+        for name, computed, count in zip(
+            plan.request_ids, plan.num_computed_tokens, plan.num_scheduled_tokens, strict=True
+        ):
+            is_through = computed + count == num_known[name]
+            num_known[name] += is_through
+            tokens.append((1,) if is_through else ())
+        now_s += 1.0
+        for output in scheduler.update(plan, StepResult(step=plan.step, token_ids=tuple(tokens)), now_s):
+            if output.finish_reason is not None:
+                del num_known[output.request_id]
 
 
 def alone(request: GenerateRequest, max_model_len: int = 128) -> list[int]:

@@ -160,3 +160,23 @@ def test_preempted_requests_pass_the_same_gate():
     while "a" not in engine.finished:
         assert set(engine.step()) == {"a"}
     assert set(engine.step()) == {"b"}
+
+
+def test_retry_after_follows_the_pace_of_admissions():
+    """One request of 7 tokens at a time: a place in the queue opens every 7 steps, and a step is a second here."""
+    engine = Engine(max_num_queued_reqs=2, max_num_seqs=1)
+
+    def retry_after_s():
+        with pytest.raises(QueueFullError) as caught:
+            engine.add(make_request("one too many", 3))
+        return caught.value.retry_after_s
+
+    engine.add(make_request("r0", 3, 7), make_request("r1", 3, 7))
+    assert retry_after_s() == 1.0
+    for i in range(2, 40):
+        while engine.num_waiting == 2:
+            engine.step()
+        engine.add(make_request(f"r{i}", 3, 7))
+    assert retry_after_s() == pytest.approx(7.0, abs=0.5)
+    engine.now_s += 10_000.0
+    assert retry_after_s() == 60.0
