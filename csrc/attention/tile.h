@@ -74,19 +74,19 @@ struct Tile {
       if constexpr (R * kVectors + R + 1 <= V::kRegisters) {  // all queries in registers, one key at a time
         V x[R];
         for (int r = 0; r < R; r++) x[r] = query(r);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int i = 0; i < kVectors; i++) {
           const V k = V::pinned(key(i));
-#pragma GCC unroll 8
+#pragma GCC unroll 16
           for (int r = 0; r < R; r++) acc[r][i] = V::fma(x[r], k, acc[r][i]);
         }
       } else {  // all keys in registers, one query at a time
         V k[kVectors];
         for (int i = 0; i < kVectors; i++) k[i] = key(i);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
           const V x = query(r);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
           for (int i = 0; i < kVectors; i++) acc[r][i] = V::fma(x, k[i], acc[r][i]);
         }
       }
@@ -129,7 +129,7 @@ struct Tile {
       fetch.template step<N * kLanes * sizeof(T)>();
       V x[N];
       for (int i = 0; i < N; i++) x[i] = V::load(value + kLanes * i);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int r = 0; r < R; r++) {
         const V weight = V::broadcast(weights[r * kTileTokens + j]);
         for (int i = 0; i < N; i++) acc[r][i] = V::fma(weight, x[i], acc[r][i]);

@@ -10,7 +10,7 @@ struct Avx512Vec {
   static constexpr int kLanes = 16;
   static constexpr int kRegisters = 32;
   static constexpr int kAccumulators = 24;
-  static constexpr int kBlockRows = 8;  // all heads of a usual group: each key and value is converted once
+  static constexpr int kBlockRows = 12;  // 12 x 2 accumulators, 2 operands, a broadcast
   using Eight = Avx2Vec;
   using Mask = __mmask16;
   __m512 v;
