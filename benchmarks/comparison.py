@@ -112,11 +112,16 @@ class Measuring:
 class Comparison:
     """Engines, warm and stopped, that get the same orders by turns."""
 
-    def __init__(self, measuring: Measuring, specs: Sequence[EngineSpec]) -> None:
+    def __init__(self, measuring: Measuring) -> None:
         self._measuring = measuring
         self._engines: dict[str, EngineProcess] = {}
-        self.facts = {spec.name: or_error(lambda spec=spec: self._open(spec)) for spec in specs}
+        self.facts: dict[str, dict[str, Any]] = {}
         """Engine -> versions and settings, or its error."""
+
+    def open(self, specs: Sequence[EngineSpec]) -> None:
+        """Starts and warms engines."""
+        for spec in specs:
+            self.facts[spec.name] = or_error(lambda spec=spec: self._open(spec))
 
     def _open(self, spec: EngineSpec) -> dict[str, Any]:
         engine = self._measuring.open(spec)

@@ -51,7 +51,7 @@ class EngineProcess:
             )
         try:
             self.facts = self.ask(spec.setting)
-        except EngineFailedError:
+        except BaseException:  # also when this program is told to end
             self.close()
             raise
 

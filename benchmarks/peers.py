@@ -94,8 +94,9 @@ def run_rounds(
     deadline: float,
 ) -> None:
     """Rounds of all orders, until the deadline forbids to begin another order."""
-    comparison = Comparison(measuring, specs)
+    comparison = Comparison(measuring)
     try:
+        comparison.open(specs)
         for number in range(len(result["rounds"]), len(result["rounds"]) + rounds):
             cells: dict[str, Any] = {}
             result["rounds"].append(cells)
