@@ -82,7 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--num-seqs", type=int, default=256, help="running requests")
     parser.add_argument("--steps", type=int, default=400, help="decode steps measured")
-    parser.add_argument("--groups", type=int, default=1, help="cache groups: one of full attention, others with a window")
+    parser.add_argument("--groups", type=int, default=1, help="cache groups: one of full attention, others windowed")
     parser.add_argument("--no-gc", action="store_true", help="switch the cyclic garbage collector off")
     args = parser.parse_args()
     gc.freeze()
