@@ -5,6 +5,7 @@
 namespace octavo {
 
 void bind_base(nanobind::module_& m);
+void bind_batch(nanobind::module_& m);
 void bind_executor(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);

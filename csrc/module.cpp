@@ -7,5 +7,6 @@ NB_MODULE(_native, m) {
   octavo::bind_sampling(m);
   octavo::bind_ops(m);
   octavo::bind_executor(m);
+  octavo::bind_batch(m);
   octavo::bind_peaks(m);
 }

@@ -8,6 +8,8 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/isa.h"
 #include "bindings.h"
@@ -48,9 +50,10 @@ LogitRows rows_of(const Sampler& sampler, const LogitsArray& logits, size_t num_
   return {logits.data(), logits.stride(0), static_cast<int>(logits.shape(0))};
 }
 
-// (token ids [rows, width], logprobs [rows, width], counts [rows], ranks [rows])
-nb::tuple to_tuple(LogprobColumns columns) {
+// (token ids [rows, width], logprobs [rows, width], counts [rows], ranks [rows]); None if no row asked
+nb::object to_tuple(LogprobColumns columns) {
   const size_t rows = columns.counts.size(), width = static_cast<size_t>(columns.width);
+  if (width == 0) return nb::none();
   return nb::make_tuple(to_array(std::move(columns.token_ids), {rows, width}),
                         to_array(std::move(columns.logprobs), {rows, width}),
                         to_array(std::move(columns.counts), {rows}), to_array(std::move(columns.ranks), {rows}));
@@ -63,14 +66,16 @@ nb::tuple sample(Sampler& sampler, const LogitsArray& logits, const IdsArray& sl
     nb::gil_scoped_release release;
     sampled = sampler.sample(rows, slots.data());
   }
-  std::vector<int> codes;
-  for (RowStatus status : sampled->statuses) codes.push_back(static_cast<int>(status));
-  const size_t count = codes.size();
-  return nb::make_tuple(to_array(std::move(sampled->tokens), {count}), to_array(std::move(codes), {count}),
+  std::vector<std::pair<int, int>> failures;  // (row, status)
+  const size_t count = sampled->statuses.size();
+  for (size_t r = 0; r < count; r++)
+    if (sampled->statuses[r] != RowStatus::kOk)
+      failures.emplace_back(static_cast<int>(r), static_cast<int>(sampled->statuses[r]));
+  return nb::make_tuple(to_array(std::move(sampled->tokens), {count}), failures,
                         to_tuple(std::move(sampled->logprobs)));
 }
 
-nb::tuple score(Sampler& sampler, const LogitsArray& logits, const IdsArray& targets, int num_logprobs) {
+nb::object score(Sampler& sampler, const LogitsArray& logits, const IdsArray& targets, int num_logprobs) {
   const LogitRows rows = rows_of(sampler, logits, targets.shape(0));
   std::optional<LogprobColumns> scored;
   {

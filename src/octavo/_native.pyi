@@ -61,7 +61,8 @@ class Sampler:
     def __init__(self, pool: ThreadPool, vocab_size: int, valid_vocab_size: int, isa: str) -> None: ...
     def add(self, slot: int, params: SlotParams, prompt_token_ids: list[int], output_token_ids: list[int]) -> None: ...
     def remove(self, slot: int) -> None: ...
-    def sample(self, logits: _Float32, slots: _Int32) -> tuple[_Int32, _Int32, _LogprobColumns]: ...
+    def sample(self, logits: _Float32, slots: _Int32) -> tuple[_Int32, list[tuple[int, int]], _LogprobColumns | None]:
+        """(token ids `[rows]`, (row, status) of each row that failed, logprobs or None if no row asked)"""
     def score(self, logits: _Float32, targets: _Int32, num_logprobs: int) -> _LogprobColumns: ...
     def adjust(self, logits: _Float32, slot: int) -> _Float32: ...
     def candidates(self, logits: _Float32, slot: int) -> list[int]: ...
@@ -173,6 +174,21 @@ class Executor:
     def kv_bytes(self) -> int: ...
     @property
     def scratch_bytes(self) -> int: ...
+
+# --- batch ------------------------------------------------------------------------------------------------------
+
+class SlotTable:
+    """What the runner keeps of its live requests, one row per slot; the arrays stay the caller's to fill."""
+
+    def __init__(self, tokens: _Int32, num_tokens: _Int32, block_tables: _Int32, block_size: int) -> None:
+        """`tokens` `[slots, max_len]`, `num_tokens` `[slots]` (known), `block_tables` `[groups, slots, blocks]`."""
+    def assemble(
+        self, slots: Sequence[int], scheduled: Sequence[int], computed: Sequence[int]
+    ) -> tuple[_Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32]:
+        """The arrays of a step in the order of `StepBatch`, then of the sequences whose last known token runs: their
+        places in the plan, and their slots. ValueError where the plan does not fit the table."""
+    def append(self, slots: _Int32, token_ids: _Int32) -> None:
+        """One more known token for each slot; negative ids are left out."""
 
 # --- peaks --------------------------------------------------------------------------------------------------------
 

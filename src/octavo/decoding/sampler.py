@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from octavo import _native
 from octavo.errors import InvalidRequestError
 from octavo.execution.protocols import Float32, Int32, SampledRows
@@ -68,9 +66,9 @@ class NativeSampler:
         Raises:
             ValueError: wrong shapes, an empty slot, or one slot twice.
         """
-        token_ids, statuses, columns = self._native.sample(logits, slots)
-        errors = {int(row): self._explain(int(statuses[row]), int(slots[row])) for row in np.flatnonzero(statuses)}
-        return SampledRows(token_ids, _logprob_rows(columns), errors)
+        token_ids, failures, columns = self._native.sample(logits, slots)
+        errors = {row: self._explain(status, int(slots[row])) for row, status in failures}
+        return SampledRows(token_ids, [] if columns is None else _logprob_rows(columns), errors)
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
         """Logprobs of given tokens, one row of `logits` `[rows, vocab_size]` each; touches no slot.
@@ -139,7 +137,7 @@ def masking_fields(params: SamplingParams) -> list[str]:
 
 
 def _logprob_rows(columns: tuple[Int32, Float32, Int32, Int32]) -> list[LogprobRow | None]:
-    """One entry per row, None where nothing was asked; an empty list if no row asked."""
+    """One entry per row, None where nothing was asked; an empty list if no row has any."""
     token_ids, logprobs, counts, ranks = columns
     if not counts.any():
         return []

@@ -1,11 +1,25 @@
 """The persistent batch: what the runner keeps of each live request between steps, and how a plan becomes arrays."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
+from octavo import _native
 from octavo.execution.protocols import Int32, StepBatch
 from octavo.kv.spec import KVLayout
-from octavo.request.params import SamplingParams
 from octavo.scheduling.plan import NewRequestData, StepPlan
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """A plan as arrays, and the requests of it that yield a token: one per logit row, in order."""
+
+    batch: StepBatch
+    sampling: Int32
+    """[R] places in the plan."""
+    sampling_slots: Int32
+    """[R]"""
 
 
 class PersistentBatch:
@@ -20,19 +34,22 @@ class PersistentBatch:
         num_groups = len(layout.groups)
         max_blocks = -(-max_model_len // layout.block_size)
         self.slot_by_id: dict[str, int] = {}
-        self.params: list[SamplingParams | None] = [None] * max_num_seqs
+        self.scored_slots: dict[int, int] = {}
+        """Slot of each request that wants prompt logprobs -> how many per position."""
         self.num_prompt_tokens = np.zeros(max_num_seqs, np.int32)
         self.num_tokens = np.zeros(max_num_seqs, np.int32)
         self._tokens = np.zeros((max_num_seqs, max_model_len + 1), np.int32)
         self._block_tables = np.zeros((num_groups, max_num_seqs, max_blocks), np.int32)
         self._num_blocks = np.zeros((num_groups, max_num_seqs), np.int32)
         self._free_slots = list(range(max_num_seqs - 1, -1, -1))
+        self._table = _native.SlotTable(self._tokens, self.num_tokens, self._block_tables, layout.block_size)
 
     def add(self, request: NewRequestData) -> int:
         """Takes in a new or resumed request; returns its slot."""
         slot = self._free_slots.pop()
         self.slot_by_id[request.request_id] = slot
-        self.params[slot] = request.params
+        if request.params.prompt_logprobs is not None:
+            self.scored_slots[slot] = request.params.prompt_logprobs
         count = len(request.token_ids)
         self._tokens[slot, :count] = request.token_ids
         self.num_tokens[slot] = count
@@ -45,7 +62,7 @@ class PersistentBatch:
         """Gives a request's slot back; None if it never reached this batch."""
         slot = self.slot_by_id.pop(request_id, None)
         if slot is not None:
-            self.params[slot] = None
+            self.scored_slots.pop(slot, None)
             self._free_slots.append(slot)
         return slot
 
@@ -62,37 +79,31 @@ class PersistentBatch:
         self._block_tables[group, slot, position] = block_id
 
     def append_tokens(self, slots: Int32, token_ids: Int32) -> None:
-        """Records one sampled token per slot as known."""
-        self._tokens[slots, self.num_tokens[slots]] = token_ids
-        self.num_tokens[slots] += 1
+        """Records one sampled token per slot as known, but for negative ones: those rows failed."""
+        self._table.append(slots, token_ids)
 
     def tokens(self, slot: int, start: int, stop: int) -> Int32:
         """Known tokens of a slot at positions `start .. stop - 1`."""
         return self._tokens[slot, start:stop]
 
-    def prepare(self, plan: StepPlan, slots: Int32) -> StepBatch:
-        """Turns a plan into arrays; `logit_rows` are the last rows of the requests that yield a token.
+    def prepare(self, plan: StepPlan, slots: Sequence[int]) -> PreparedStep:
+        """Turns a plan into arrays in one native call; `logit_rows` are the last rows of the requests that yield a
+        token.
 
-        Work grows with the number of requests only inside NumPy: there is no Python loop over tokens.
+        Args:
+            slots: of the plan's requests.
         """
-        scheduled = np.array(plan.num_scheduled_tokens, np.int32)
-        computed = np.array(plan.num_computed_tokens, np.int32)
-        context = computed + scheduled
-        starts = np.zeros(len(slots) + 1, np.int32)
-        np.cumsum(scheduled, out=starts[1:])
-        row_sequence = np.repeat(np.arange(len(slots)), scheduled)
-        row_slot = slots[row_sequence]
-        positions = np.arange(starts[-1], dtype=np.int32) + (computed - starts[:-1])[row_sequence]
-        size = self.layout.block_size
-        blocks = self._block_tables[:, row_slot, positions // size]
-        width = max(1, -(-int(context.max()) // size))
-        return StepBatch(
-            token_ids=self._tokens[row_slot, positions],
+        (token_ids, positions, seq_starts, context_lens, block_tables, slot_mapping, logit_rows, sampling, owners) = (
+            self._table.assemble(slots, plan.num_scheduled_tokens, plan.num_computed_tokens)
+        )
+        batch = StepBatch(
+            token_ids=token_ids,
             positions=positions,
-            seq_starts=starts,
-            context_lens=context,
-            block_tables=np.ascontiguousarray(self._block_tables[:, slots, :width]),
-            slot_mapping=blocks * size + positions % size,
-            logit_rows=(starts[1:] - 1)[context == self.num_tokens[slots]],
+            seq_starts=seq_starts,
+            context_lens=context_lens,
+            block_tables=block_tables,
+            slot_mapping=slot_mapping,
+            logit_rows=logit_rows,
             block_copies=plan.block_copies,
         )
+        return PreparedStep(batch, sampling, owners)

@@ -1,6 +1,6 @@
 """The runner: applies step plans to the persistent batch, runs the program and samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -33,26 +33,25 @@ class Runner:
         """Runs one plan; see `StepExecutor.execute`."""
         started = self._clock()
         slots = self._apply(plan)
-        if not len(slots):
+        if not slots:
             return StepResult(step=plan.step, token_ids=())
-        batch = self._batch.prepare(plan, slots)
+        step = self._batch.prepare(plan, slots)
         prepared = self._clock()
-        logits = self._executor.run(batch)
+        logits = self._executor.run(step.batch)
         executed = self._clock()
-        sampling = self._sampling_sequences(batch, slots)
-        sampled = self._sampler.sample(logits, slots[sampling])
-        self._record(slots[sampling], sampled)
-        prompt_logprobs = self._prompt_logprobs(plan, batch, slots)
+        sampled = self._sampler.sample(logits, step.sampling_slots)
+        self._batch.append_tokens(step.sampling_slots, sampled.token_ids)
+        prompt_logprobs = self._prompt_logprobs(plan, step.batch, slots) if self._batch.scored_slots else {}
         timings = StepTimings(
             prepare_s=prepared - started, execute_s=executed - prepared, sample_s=self._clock() - executed
         )
-        return self._result(plan, sampling, sampled, prompt_logprobs, timings)
+        return self._result(plan, step.sampling, sampled, prompt_logprobs, timings)
 
     def close(self) -> None:
         """Releases the executor's memory and threads; idempotent."""
         self._executor.close()
 
-    def _apply(self, plan: StepPlan) -> Int32:
+    def _apply(self, plan: StepPlan) -> list[int]:
         """Brings the persistent batch up to the plan; returns the slot of each planned request."""
         for request_id in (*plan.finished_request_ids, *plan.preempted_request_ids):
             slot = self._batch.remove(request_id)
@@ -66,7 +65,7 @@ class Runner:
         slots = [slot_by_id[request_id] for request_id in plan.request_ids]
         for slot, block_ids in zip(slots, plan.new_block_ids, strict=True):
             self._batch.append_blocks(slot, block_ids)
-        return np.array(slots, np.int32)
+        return slots
 
     def _add(self, request: NewRequestData) -> None:
         slot = self._batch.add(request)
@@ -74,16 +73,7 @@ class Runner:
         output = request.token_ids[request.num_prompt_tokens :]
         self._sampler.add(slot, request.params, request.eos_token_ids, prompt, output)
 
-    def _sampling_sequences(self, batch: StepBatch, slots: Int32) -> Int32:
-        """Indices (into the plan's requests) of those whose last known token ran: one per logit row, in order."""
-        return np.flatnonzero(batch.context_lens == self._batch.num_tokens[slots]).astype(np.int32)
-
-    def _record(self, slots: Int32, sampled: SampledRows) -> None:
-        """Appends sampled tokens to their requests; failed rows are left alone, their requests end."""
-        good = sampled.token_ids >= 0
-        self._batch.append_tokens(slots[good], sampled.token_ids[good])
-
-    def _prompt_logprobs(self, plan: StepPlan, batch: StepBatch, slots: Int32) -> dict[str, list[LogprobRow]]:
+    def _prompt_logprobs(self, plan: StepPlan, batch: StepBatch, slots: Sequence[int]) -> dict[str, list[LogprobRow]]:
         """Scores the prompt tokens that follow this step's prompt rows, in pieces of at most `max_rows` rows.
 
         position   c ........ c + s - 1          row of position p predicts token p + 1,
@@ -91,14 +81,14 @@ class Runner:
         """
         scored: dict[str, list[LogprobRow]] = {}
         for index, slot in enumerate(slots):
-            params = self._batch.params[slot]
-            if params is None or params.prompt_logprobs is None:
+            num_logprobs = self._batch.scored_slots.get(slot)
+            if num_logprobs is None:
                 continue
             first = int(batch.positions[batch.seq_starts[index]])
             stop = min(int(batch.context_lens[index]) + 1, int(self._batch.num_prompt_tokens[slot]))
             targets = self._batch.tokens(slot, first + 1, stop)
             rows = batch.seq_starts[index] + np.arange(len(targets), dtype=np.int32)
-            scored[plan.request_ids[index]] = self._score(rows, targets, params.prompt_logprobs)
+            scored[plan.request_ids[index]] = self._score(rows, targets, num_logprobs)
         return scored
 
     def _score(self, rows: Int32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
