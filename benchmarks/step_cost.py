@@ -11,10 +11,11 @@ loop`. Then, apart from it, on the same model:
     to text              the output processor: detokeniser, stop strings, deltas
     wire, core side      encoding a step's outputs, sending, looking for messages: a served core pays it each step
     wire, client side    receiving and decoding them, in the other process, while the next step runs
+    around the core      what `LLM` does from step to step beyond the core's step, text left out
 
 All figures are 10th percentiles: what a part takes when nobody interferes. The critical path of the offline engine is
-core + to text; of a served one, core + wire, core side. `python share` is everything but kernels and executor on the
-served path.
+core + around the core + to text; of a served one, core + wire, core side. Python's share is everything but kernels and
+executor on the served path.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from octavo.engine import wire
 from octavo.engine.build import build_core
 from octavo.engine.core import EngineCore
 from octavo.engine.input import InputProcessor, PreparedRequest, RequestOptions
+from octavo.engine.local import LocalEngine
 from octavo.engine.output_processor import RequestStream
 from octavo.engine.words import load_words
 from octavo.execution.loader import open_checkpoint
@@ -125,6 +127,19 @@ def run_loop(core: EngineCore, streams: Sequence[RequestStream], steps: int) -> 
     return loop
 
 
+def time_offline(core: EngineCore, requests: Sequence[PreparedRequest], steps: int) -> float:
+    """Seconds from step to step of an `LLM` whose requests get ids instead of text."""
+    deltas = LocalEngine(core).run([RequestStream(request, None) for request in requests])
+    looks: list[float] = []
+    for count, _ in enumerate(deltas, start=1):
+        if count % len(requests) == 0:
+            looks.append(time.perf_counter())
+        if len(looks) > steps:
+            break
+    deltas.close()
+    return quiet(np.diff(looks[len(looks) // 4 :]).tolist())
+
+
 def time_wire(outputs: Sequence[list[RequestOutput]]) -> dict[str, float]:
     """Seconds per step on both ends of the sockets between core and client."""
     core_s: list[float] = []
@@ -169,12 +184,16 @@ class Engine:
         requests = prepared_requests(self, batch, context, steps)
         return run_loop(self.core, [RequestStream(request, self.words.tokenizer) for request in requests], steps)
 
+    def offline_step(self, batch: int, context: int, steps: int) -> float:
+        return time_offline(self.core, prepared_requests(self, batch, context, steps), steps)
+
 
 def cost_table(engine: Engine, peaks: Peaks, batch: int, context: int, steps: int, seconds: float) -> dict[str, object]:
     """All rows of one batch size, in seconds per step."""
     loop = engine.loop(batch, context, steps)
     parts = loop.quiet()
     parts |= time_wire(loop.outputs)
+    parts["around the core"] = engine.offline_step(batch, context, steps) - parts["step"]
     program, weights = load_model(open_checkpoint(engine.files.files))
     case = StepCase(batch, 1, context)
     executor = build_executor(program, weights, [case], threads=engine.info.threads, isa=engine.info.isa)
@@ -211,8 +230,9 @@ def as_markdown(tables: Sequence[dict[str, object]]) -> str:
         ("**core step**", lambda t: t["parts_s"]["step"]),
         ("wire, core side", lambda t: t["parts_s"]["wire, core side"]),
         ("**served step**", lambda t: t["served_step_s"]),
-        ("beside it: wire, client side", lambda t: t["parts_s"]["wire, client side"]),
-        ("beside it: to text", lambda t: t["parts_s"]["to text"]),
+        ("wire, client side (in the other process)", lambda t: t["parts_s"]["wire, client side"]),
+        ("to text (client; in an `LLM` on the path)", lambda t: t["parts_s"]["to text"]),
+        ("around the core step in an `LLM`", lambda t: t["parts_s"]["around the core"]),
         ("bound", lambda t: t["bound_s"]),
     ]
     lines = ["| us per step (share) | " + " | ".join(f"batch {t['batch']}" for t in tables) + " |"]
