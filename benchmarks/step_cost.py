@@ -127,17 +127,26 @@ def run_loop(core: EngineCore, streams: Sequence[RequestStream], steps: int) -> 
     return loop
 
 
-def time_offline(core: EngineCore, requests: Sequence[PreparedRequest], steps: int) -> float:
-    """Seconds from step to step of an `LLM` whose requests get ids instead of text."""
+def time_around(core: EngineCore, requests: Sequence[PreparedRequest], steps: int) -> float:
+    """Seconds from step to step of an `LLM` beyond the parts that the core counts; its requests get ids, not text."""
     deltas = LocalEngine(core).run([RequestStream(request, None) for request in requests])
-    looks: list[float] = []
+    around: list[float] = []
+    resumed, before = time.perf_counter(), counted_seconds(core)
     for count, _ in enumerate(deltas, start=1):
         if count % len(requests) == 0:
-            looks.append(time.perf_counter())
-        if len(looks) > steps:
+            stopped, after = time.perf_counter(), counted_seconds(core)
+            around.append(stopped - resumed - (after - before))
+            resumed, before = time.perf_counter(), after
+        if len(around) > steps:
             break
     deltas.close()
-    return quiet(np.diff(looks[len(looks) // 4 :]).tolist())
+    return quiet(around)
+
+
+def counted_seconds(core: EngineCore) -> float:
+    """What all parts of all steps have taken so far."""
+    counters = core.load().counters
+    return sum(counters[f"{part}_s"] for part in CORE_PARTS)
 
 
 def time_wire(outputs: Sequence[list[RequestOutput]]) -> dict[str, float]:
@@ -184,8 +193,8 @@ class Engine:
         requests = prepared_requests(self, batch, context, steps)
         return run_loop(self.core, [RequestStream(request, self.words.tokenizer) for request in requests], steps)
 
-    def offline_step(self, batch: int, context: int, steps: int) -> float:
-        return time_offline(self.core, prepared_requests(self, batch, context, steps), steps)
+    def around(self, batch: int, context: int, steps: int) -> float:
+        return time_around(self.core, prepared_requests(self, batch, context, steps), steps)
 
 
 def cost_table(engine: Engine, peaks: Peaks, batch: int, context: int, steps: int, seconds: float) -> dict[str, object]:
@@ -193,7 +202,7 @@ def cost_table(engine: Engine, peaks: Peaks, batch: int, context: int, steps: in
     loop = engine.loop(batch, context, steps)
     parts = loop.quiet()
     parts |= time_wire(loop.outputs)
-    parts["around the core"] = engine.offline_step(batch, context, steps) - parts["step"]
+    parts["around the core"] = engine.around(batch, context, steps) - parts["core loop"]
     program, weights = load_model(open_checkpoint(engine.files.files))
     case = StepCase(batch, 1, context)
     executor = build_executor(program, weights, [case], threads=engine.info.threads, isa=engine.info.isa)
