@@ -14,7 +14,8 @@ namespace octavo {
 namespace {
 
 constexpr int kTileRows = 16;
-constexpr int kStretchBytes = 16 << 10;  // of a column, kept in L1 for all rows, beside as much of the rows
+constexpr int kColumnsAtOnce = 2;        // meet a tile of rows while that is in L1; pays from three tiles on
+constexpr int kStretchBytes = 12 << 10;  // of each, kept in L1 for all rows, beside as much of the rows
 
 // ---- operands: sixteen rows of one group, and a group of a tile column
 
@@ -198,32 +199,65 @@ OCTAVO_INLINE void multiply(const ColumnGroup& w, const RowsGroup& a, int g, Dot
   }
 }
 
-// Adds `groups` groups of a column to `panels` panels of acc, asking for what comes from `next` on. The dots of a group
-// are on their way while the group before is added.
+// Where the sums of sixteen rows of a tile column come from and go to: between stretches they wait in `waiting`.
+struct SumsPlace {
+  float* waiting;
+  bool first, last;  // stretch of the column: starts from zero, ends in the output
+  int rows;          // that exist
+  float* y;          // output of the first row and channel
+  size_t ldy;
+  const float* bias;
+  bool add;
+  __mmask16 channels;  // that exist
+
+  template <int panels>
+  OCTAVO_INLINE void load(FloatSums<panels>& sums) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < sums.kRows; r++) {
+      sums.v[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(waiting + r * kChannels);
+    }
+  }
+  template <int panels>
+  OCTAVO_INLINE void store(const FloatSums<panels>& sums) const {
+    const __m512 offset = bias ? _mm512_maskz_loadu_ps(channels, bias) : _mm512_setzero_ps();
+#pragma GCC unroll 16
+    for (int r = 0; r < sums.kRows; r++) {
+      if (!last) {
+        _mm512_store_ps(waiting + r * kChannels, sums.v[r]);
+      } else if (r < rows) {
+        float* out = y + r * ldy;
+        __m512 v = bias ? _mm512_add_ps(sums.v[r], offset) : sums.v[r];
+        if (add) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(channels, out));
+        _mm512_mask_storeu_ps(out, channels, v);
+      }
+    }
+  }
+};
+
+// Adds `groups` groups of a column to `panels` panels of sums, asking for what comes from `next` on. The dots of a
+// group are on their way while the group before is added.
 template <class Asked, int panels, class Family>
-__attribute__((noinline)) void add_groups(const ColumnGroup* w, const RowsGroup* a, int groups, float* acc,
+__attribute__((noinline)) void add_groups(const ColumnGroup* w, const RowsGroup* a, int groups, const SumsPlace& place,
                                           const uint8_t* next) {
   alignas(64) Dots dots[2][Family::kParts];
   FloatSums<panels> sums;
-#pragma GCC unroll 16
-  for (int r = 0; r < sums.kRows; r++) sums.v[r] = _mm512_loadu_ps(acc + r * kChannels);
+  place.load(sums);
   multiply<Family>(w[0], a[0], 0, dots[0]);
   for (int g = 0; g < groups; g++, next += Asked::bytes) {
     Asked::ask(next);
     if (g + 1 < groups) multiply<Family>(w[g + 1], a[g + 1], g + 1, dots[(g + 1) % 2]);
     Family::add_group(dots[g % 2], w[g], a[g], sums);
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < sums.kRows; r++) _mm512_storeu_ps(acc + r * kChannels, sums.v[r]);
+  place.store(sums);
 }
 
 template <class Asked, class Family>
-void add_rows(int rows, const ColumnGroup* w, const RowsGroup* a, int groups, float* acc, const uint8_t* next) {
-  switch ((rows + kPanelRows - 1) / kPanelRows) {
-    case 1: return add_groups<Asked, 1, Family>(w, a, groups, acc, next);
-    case 2: return add_groups<Asked, 2, Family>(w, a, groups, acc, next);
-    case 3: return add_groups<Asked, 3, Family>(w, a, groups, acc, next);
-    default: return add_groups<Asked, 4, Family>(w, a, groups, acc, next);
+void add_rows(const ColumnGroup* w, const RowsGroup* a, int groups, const SumsPlace& place, const uint8_t* next) {
+  switch ((place.rows + kPanelRows - 1) / kPanelRows) {
+    case 1: return add_groups<Asked, 1, Family>(w, a, groups, place, next);
+    case 2: return add_groups<Asked, 2, Family>(w, a, groups, place, next);
+    case 3: return add_groups<Asked, 3, Family>(w, a, groups, place, next);
+    default: return add_groups<Asked, 4, Family>(w, a, groups, place, next);
   }
 }
 
@@ -231,26 +265,45 @@ void add_rows(int rows, const ColumnGroup* w, const RowsGroup* a, int groups, fl
 struct RowBlock {
   const RowsGroup* first;
   int rows, groups;
+  int columns_at_once() const { return rows > 2 * kTileRows ? kColumnsAtOnce : 1; }
 };
 
-// Sums of a block of rows for one tile column; acc holds whole panels.
+// Tile columns [tile, tile + count) of a weight with a block of rows, into y (of the block's first row).
 template <class B>
-void sum_column(const B* column, const RowBlock& x, float* acc) {
+void multiply_columns(const PackedLinear& w, int tile, int count, const RowBlock& x, const Output& out) {
   using Family = typename FamilyOf<typename B::Scales>::type;
-  constexpr int stretch = kStretchBytes / (sizeof(ColumnGroup) * B::kGroups);
-  const int blocks = x.groups / B::kGroups;
-  ColumnGroup unpacked[stretch * B::kGroups];
-  __builtin_memset(acc, 0, sizeof(float) * kChannels * (x.rows + kPanelRows - 1));
-  for (int b = 0; b < blocks; b += stretch) {
-    const int count = smaller(stretch, blocks - b), groups = count * B::kGroups;
-    unpack_blocks<Family>(column + b, count, unpacked);
+  constexpr int most = kStretchBytes / (sizeof(ColumnGroup) * B::kGroups);
+  const int blocks = x.groups / B::kGroups, stretches = (blocks + most - 1) / most;
+  alignas(64) float waiting[kColumnsAtOnce][kRowBlock * kChannels];
+  ColumnGroup unpacked[kColumnsAtOnce][most * B::kGroups];
+  const auto column = [&](int c) {
+    return reinterpret_cast<const B*>(w.data + static_cast<size_t>(tile + c) * w.tile_bytes);
+  };
+  for (int s = 0; s < stretches; s++) {
+    const int begin = blocks * s / stretches, end = blocks * (s + 1) / stretches;
+    for (int c = 0; c < count; c++) unpack_blocks<Family>(column(c) + begin, end - begin, unpacked[c]);
     finish_writes();
-    const RowsGroup* a = x.first + b * B::kGroups;
-    add_rows<NextColumn<B, 1>, Family>(smaller(x.rows, kTileRows), unpacked, a, groups, acc,
-                                       reinterpret_cast<const uint8_t*>(column + blocks + b));
-    for (int row = kTileRows; row < x.rows; row += kTileRows) {
-      a += x.groups;
-      add_rows<Nothing, Family>(smaller(x.rows - row, kTileRows), unpacked, a, groups, acc + row * kChannels, nullptr);
+    for (int row = 0; row < x.rows; row += kTileRows) {
+      const RowsGroup* a = x.first + static_cast<size_t>(row / kTileRows) * x.groups + begin * B::kGroups;
+      for (int c = 0; c < count; c++) {
+        const int channel = (tile + c) * kChannels, channels = smaller(kChannels, w.n - channel);
+        const SumsPlace place{waiting[c] + row * kChannels,
+                              s == 0,
+                              s + 1 == stretches,
+                              smaller(kTileRows, x.rows - row),
+                              out.y + static_cast<size_t>(row) * out.ldy + channel,
+                              static_cast<size_t>(out.ldy),
+                              out.bias ? out.bias + channel : nullptr,
+                              out.add,
+                              static_cast<__mmask16>((1u << channels) - 1)};
+        const int groups = (end - begin) * B::kGroups;
+        if (row == 0) {
+          const auto* next = reinterpret_cast<const uint8_t*>(column(c + x.columns_at_once()) + begin);
+          add_rows<NextColumn<B, 1>, Family>(unpacked[c], a, groups, place, next);
+        } else {
+          add_rows<Nothing, Family>(unpacked[c], a, groups, place, nullptr);
+        }
+      }
     }
   }
 }

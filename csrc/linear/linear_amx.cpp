@@ -30,24 +30,15 @@ void quantize_rows(const float* x, int ldx, int row_begin, int row_end, int rows
 }
 
 template <class B>
-void run_block(const PackedLinear& w, const RowBlock& x, int row, const Output& out, int tile_begin, int tile_end) {
-  alignas(64) float acc[(kRowBlock + kPanelRows) * kChannels];
-  for (int tile = tile_begin; tile < tile_end; tile++) {
-    if (x.rows >= kFarRows) ask_for_outputs(w, out, tile, row, x.rows);
-    const auto* column = reinterpret_cast<const B*>(w.data + static_cast<size_t>(tile) * w.tile_bytes);
-    sum_column(column, x, acc);
-    write_tile(w, out, tile, row, x.rows, acc);
-  }
-}
-
-template <class B>
-void run_blocks(const PackedLinear& w, const Activations& a, const Output& out, int tile_begin, int tile_end) {
+void run_blocks(const PackedLinear& w, const Activations& a, Output out, int tile_begin, int tile_end) {
   const int groups = w.k / kGroup;
   const auto* first = reinterpret_cast<const RowsGroup*>(a.panels);
   const Tiles tiles(kGroup / FamilyOf<typename B::Scales>::type::kParts);
-  for (int row = 0; row < a.rows; row += kRowBlock) {
+  for (int row = 0; row < a.rows; row += kRowBlock, out.y += static_cast<size_t>(kRowBlock) * out.ldy) {
     const RowBlock x{first + static_cast<size_t>(row / kTileRows) * groups, smaller(kRowBlock, a.rows - row), groups};
-    run_block<B>(w, x, row, out, tile_begin, tile_end);
+    for (int tile = tile_begin; tile < tile_end; tile += x.columns_at_once()) {
+      multiply_columns<B>(w, tile, smaller(x.columns_at_once(), tile_end - tile), x, out);
+    }
   }
 }
 
