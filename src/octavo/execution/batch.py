@@ -75,7 +75,7 @@ class PersistentBatch:
                 self._num_blocks[group, slot] = start + len(ids)
 
     def swap_block(self, slot: int, group: int, position: int, block_id: int) -> None:
-        """Points one entry of a block table at a block of equal content."""
+        """Points one entry of a block table at a block of equal content, or at the null block."""
         self._block_tables[group, slot, position] = block_id
 
     def append_tokens(self, slots: Int32, token_ids: Int32) -> None:
