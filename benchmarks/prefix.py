@@ -1,6 +1,6 @@
 """What the prefix cache gives: hit rate, time to the first token and tokens per second, by policy and kind of match.
 
-    python benchmarks/prefix.py [--model smollm2-135m] [--threads 2] [--rounds 3] [--kv-tokens 8192]
+    python benchmarks/prefix.py [--model smollm2-135m] [--threads 2] [--rounds 3] [--kv-tokens 4096]
 
 Three workloads of token ids from one seed per round: `system`, questions behind shared system prompts of uneven
 popularity, all at once; `chat`, conversations whose turns each wait for the answer before; `tree`, prompts that branch
@@ -104,7 +104,7 @@ class Setting:
             "scheduling_policy": self.policy,
             "sub_block_match": self.sub_block_match,
             "threads": options.threads,
-            "max_model_len": 4096,
+            "max_model_len": options.prefix_len + 560,
             "num_kv_blocks": 1 + options.kv_tokens // 16,
             "max_num_seqs": options.max_num_seqs,
         }
@@ -269,7 +269,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", default="smollm2-135m", help="a model by name or path")
     parser.add_argument("--threads", type=int, default=hardware()["usable_cores"])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--kv-tokens", type=int, default=8192, help="size of the KV memory")
+    parser.add_argument("--kv-tokens", type=int, default=4096, help="size of the KV memory")
     parser.add_argument("--max-num-seqs", type=int, default=8, help="requests at one time")
     parser.add_argument("--prefix-len", type=int, default=2000, help="tokens of the prefix taken cold and warm")
     parser.add_argument("--seed", type=int, default=0)
