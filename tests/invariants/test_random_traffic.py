@@ -269,17 +269,18 @@ def test_nothing_leaks_over_a_thousand_random_aborts():
     assert engine.num_queue_entries <= 64 and not engine.manager._publications
 
 
-def seeded_traffic(seed):
+def seeded_traffic(seed, num_blocks=(10, 16), **options):
     """Forty requests with common prefixes in a small pool, some failing, some aborted, under the priority policy."""
     rng = random.Random(seed)
     at = {f"r{i}": rng.randint(1, 30) for i in range(40) if rng.random() < 0.1}
     engine = Engine(
-        num_blocks=rng.randint(10, 16),
+        num_blocks=rng.randint(*num_blocks),
         max_model_len=CONTEXT,
         max_num_batched_tokens=rng.choice([6, 16, 40]),
         scheduling_policy="priority",
         long_prefill_token_threshold=rng.choice([0, 8]),
         faults=lambda name, computed: "broken" if computed >= at.get(name, 10**9) else None,
+        **options,
     )
     wanted = []
     for i in range(40):
@@ -323,6 +324,28 @@ def test_random_traffic_reaches_the_rare_paths_and_survives_them(monkeypatch):
         reached["preemptions"] += engine.counters["preemptions"]
         reached["resumed_hits"] += engine.counters["resumed_cached_tokens"]
         reached["shared"] += sum(len(shared_in_step(plan)) for plan in engine.plans)
+    assert all(reached.values()), reached
+
+
+def test_random_traffic_copies_and_lets_go_and_survives_it():
+    """The same with windows and sub-block match: copies, entries that become the null block, hits that begin with it,
+    evictions, and preemptions of requests that had let go all happen."""
+    reached = dict.fromkeys(("copies", "let_go", "null_in_hits", "evicted", "preempted_after_letting_go"), 0)
+    for seed in range(16):
+        engine, wanted = seeded_traffic(seed, (18, 30), layers=(FULL, WINDOWED), sub_block_match=True)
+        for request in wanted:
+            name = request.request_id
+            if engine.finished.get(name) in ("stop", "length"):
+                assert engine.tokens[name] == alone(request, CONTEXT)
+        assert engine.manager.num_free_blocks == engine.manager.num_blocks
+        let_go = set()
+        for plan in engine.plans:
+            reached["copies"] += len(plan.block_copies)
+            reached["null_in_hits"] += sum(0 in new.block_ids[1] for new in plan.new_requests)
+            reached["preempted_after_letting_go"] += len(let_go & set(plan.preempted_request_ids))
+            let_go |= {swap.request_id for swap in plan.block_swaps if swap.block_id == 0}
+        reached["let_go"] += len(let_go)
+        reached["evicted"] += engine.counters["evicted_blocks"]
     assert all(reached.values()), reached
 
 
