@@ -96,6 +96,24 @@ def test_a_long_request_runs_in_a_pool_that_does_not_hold_all_its_blocks():
     run(manager, range(400))
 
 
+@pytest.mark.parametrize("caching", [True, False])
+def test_gemma3_holds_at_3000_tokens_what_its_windows_need(caching):
+    """The layout of gemma3-270m: 15 of 18 layers see 512 tokens. Prompt in steps of 1,000, then decoding."""
+    kinds = [AttentionSpec(num_kv_heads=1, head_dim=256, window=None if i % 6 == 5 else 512) for i in range(18)]
+    layout = lay_out(tuple(kinds), num_blocks=1000, block_size=16, dtype=KVDtype.FP16)
+    manager = KVManager(layout, enable_prefix_caching=caching, max_step_tokens=1000, fingerprint="f")
+    held = manager.open(list(range(2990)))
+    manager.adopt(held, manager.match(held))
+    for num_computed in (1000, 2000, *range(2990, 3001)):
+        held.token_ids += range(len(held.token_ids), num_computed)
+        assert manager.allocate(held, num_computed) is not None
+        manager.settle(held, num_computed)
+        manager.commit()
+    manager.check()
+    assert [len(held_entries(held, group)) for group in range(6)] == [33] * 5 + [188]
+    assert held.num_blocks == 353 and held.max_blocks <= manager.blocks_per_request(3000) == 188 + 5 * 96
+
+
 def test_without_prefix_caching_blocks_are_let_go_as_well():
     manager = make_manager(enable_prefix_caching=False)
     held = run(manager, range(40))
