@@ -77,10 +77,10 @@ class CacheConfig:
 class SchedulerConfig:
     """Who runs, and how much."""
 
-    max_num_seqs: int = 64
-    """Most requests running at one time."""
-    max_num_batched_tokens: int = 1024
-    """Token budget of a step."""
+    max_num_seqs: int = 0
+    """Most requests running at one time; 0: 32 per thread, at least 64 and at most 256."""
+    max_num_batched_tokens: int = 0
+    """Token budget of a step; 0: what takes about half a second with this model on this machine."""
     long_prefill_token_threshold: int = 0
     """Most prompt tokens of one request per step while others are present; 0: no limit."""
     max_num_queued_reqs: int = 4096
@@ -110,8 +110,10 @@ class SchedulerConfig:
     """TENANT=WEIGHT for `fair_share`, others weigh 1; a tenant is the first 32 hex digits of its API key's sha256."""
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_reqs"):
-            _require(1 <= getattr(self, name) <= 2**24, name, getattr(self, name), "must be in [1, 16777216]")
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
+            _require(0 <= getattr(self, name) <= 2**24, name, getattr(self, name), "must be in [1, 16777216], or 0")
+        queue = self.max_num_queued_reqs
+        _require(1 <= queue <= 2**24, "max_num_queued_reqs", queue, "must be in [1, 16777216]")
         threshold = self.long_prefill_token_threshold
         _require(threshold >= 0, "long_prefill_token_threshold", threshold, "must be 0 (off) or positive")
         _require(0 <= self.watermark < 1, "watermark", self.watermark, "must be in [0, 1)")

@@ -50,7 +50,7 @@ def scripted_llm(
     layout = lay_out(
         (AttentionSpec(num_kv_heads=1, head_dim=8),), num_blocks=num_blocks, block_size=4, dtype=KVDtype.FP16
     )
-    config = SchedulerConfig(**scheduler)  # type: ignore[arg-type]
+    config = SchedulerConfig(**{"max_num_seqs": 64, "max_num_batched_tokens": 1024, **scheduler})  # type: ignore[arg-type]
     executor = ScriptedExecutor(layout, vocab_size=257, script=script, faults=faults)
     ticks = iter(range(10**9))
     core = EngineCore(Scheduler(config, KVManager(layout), max_model_len), executor, lambda: float(next(ticks)))

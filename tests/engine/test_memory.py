@@ -17,7 +17,7 @@ def program(*layers: CacheLayer, max_positions: int = 1024) -> Program:
 
 
 def config(**settings: object) -> EngineConfig:
-    return EngineConfig.from_fields(settings)
+    return EngineConfig.from_fields({"max_num_seqs": 64, "max_num_batched_tokens": 1024, **settings})
 
 
 def test_the_pool_holds_every_sequence_at_full_length_where_memory_allows() -> None:

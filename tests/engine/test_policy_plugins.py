@@ -47,7 +47,7 @@ def refusal(name):
 
 def test_a_package_brings_a_policy_and_the_scheduler_follows_it(install):
     install("shortfirst", SHORTEST_FIRST, shortest="shortfirst:make")
-    config = SchedulerConfig(scheduling_policy="shortest", max_num_seqs=1, max_bypasses=0)
+    config = SchedulerConfig(scheduling_policy="shortest", max_num_seqs=1, max_num_batched_tokens=32, max_bypasses=0)
     engine = Engine(max_num_seqs=1)
     engine.scheduler = Scheduler(config, engine.manager, 128, scheduling_policy(config))
     engine.add(*[make_request(f"r{length}", length, max_tokens=1) for length in (9, 3, 6)])

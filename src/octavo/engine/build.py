@@ -1,7 +1,7 @@
 """Composes an engine core from a model's files: program, KV memory, executor, sampler, scheduler."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo import _native
 from octavo.config import EngineConfig
@@ -11,6 +11,7 @@ from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
 from octavo.engine.start_log import PhaseTimes
+from octavo.engine.step_size import with_step_size
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.native.executor import NativeExecutor
 from octavo.execution.protocols import ProgramExecutor
@@ -39,10 +40,11 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
     program, weights = load_model(checkpoint)
     times.mark("program", clock())
     machine = describe_machine()
+    threads, isa = config.execution.threads or machine.usable_cores, _native.resolve_isa(config.execution.isa)
+    config = replace(config, scheduler=with_step_size(config.scheduler, program, threads, isa))
     num_weight_bytes = sum(weight_bytes(weights).values())
     memory = plan_memory(config, program, machine.available_memory_bytes - num_weight_bytes)
-    threads = config.execution.threads or machine.usable_cores
-    loaded = _Loaded(config, program, weights, memory, threads, _native.resolve_isa(config.execution.isa))
+    loaded = _Loaded(config, program, weights, memory, threads, isa)
     executor, pool = _EXECUTORS[config.execution.executor](loaded)
     times.mark("pack", clock())
     valid_vocab_size = min(program.vocab_size, _tokenizer_size(config, files, checkpoint, program))
