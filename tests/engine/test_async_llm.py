@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -57,15 +57,6 @@ def has_life(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Waits for a condition that a bounded number of looks must find true."""
-    for _ in range(500):
-        if await condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("the condition never became true")
 
 
 def test_the_process_border_changes_no_token(tiny_model: str) -> None:
@@ -185,19 +176,31 @@ def test_the_working_directory_does_not_decide_what_the_core_is(tiny_model: str,
     subprocess.run([sys.executable, "-P", "-c", script], cwd=tmp_path, env=here, check=True)
 
 
+def test_a_program_that_forgets_to_close_its_engine_ends_all_the_same(tiny_model: str) -> None:
+    script = (
+        "import asyncio\n"
+        "from octavo import AsyncLLM\n"
+        "from octavo.config import EngineConfig\n"
+        "async def main():\n"
+        f"    await AsyncLLM.start(EngineConfig.from_fields({ {'model': tiny_model, **SETTINGS}!r}))\n"
+        "    raise ValueError('forgotten')\n"
+        "asyncio.run(main())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "ValueError: forgotten" in ended.stderr
+
+
 def test_shutdown_drains_then_leaves_no_process_and_no_folder(tiny_model: str, tmp_path: Path) -> None:
     async def body() -> None:
         llm = await AsyncLLM.start(EngineConfig.from_fields({"model": tiny_model, **SETTINGS}))
         core = psutil.Process(llm.core_pid)
-        reading = asyncio.create_task(collect(llm.generate("hello", LONG)))
-
-        async def running() -> bool:
-            return (await llm.load()).num_running == 1
-
-        await until(running)
+        stream = llm.generate("hello", LONG)
+        first = (await anext(stream)).choice.token_ids
+        reading = asyncio.create_task(collect(stream))
         await llm.shutdown(drain_timeout_s=30)
         ids, _, reason = await reading
-        assert (len(ids), reason) == (100, FinishReason.LENGTH)
+        assert (len(first) + len(ids), reason) == (100, FinishReason.LENGTH)
         assert not core.is_running()
         await llm.shutdown()
 

@@ -1,11 +1,13 @@
 """Starting a core process, as early as possible: it imports what it needs while its order is still being found."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -56,8 +58,25 @@ class CoreProcess:
             return
 
     async def wait(self) -> int:
-        """Waits for the end; returns the exit code."""
-        return await asyncio.to_thread(self._process.wait)
+        """Waits for the end; returns the exit code.
+
+        In a thread that no exit waits for: a program that ends without closing its engine must not wait for a core
+        that waits for the program's end.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[int] = loop.create_future()
+
+        def tell(code: int) -> None:
+            if not ended.done():
+                ended.set_result(code)
+
+        def watch() -> None:
+            code = self._process.wait()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+                loop.call_soon_threadsafe(tell, code)
+
+        threading.Thread(target=watch, name="core-watch", daemon=True).start()
+        return await ended
 
     def hide_sockets(self) -> None:
         """Removes the folder. Connections that stand outlive their names, and a client that is killed leaves no
