@@ -97,7 +97,7 @@ class SchedulerConfig:
     preemption_victim: str = "auto"
     """Who yields when blocks run out: `last` admitted, `least_urgent`, `cheapest` to recompute per block; `auto`: as
     the policy prefers."""
-    admission_conservativeness: float = 0.7
+    admission_conservativeness: float = 0.5
     """How much is foreseen before a request is admitted: 0, only that its known tokens fit; 1, all that the running
     ones may come to hold, so that none is preempted; between: answers as long as that quantile of those seen."""
     max_bypasses: int = 16

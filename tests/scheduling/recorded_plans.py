@@ -17,7 +17,7 @@ from octavo.scheduling.plan import StepPlan
 from tests.scheduling.harness import FULL, WINDOWED, Engine, make_request
 
 FOLDER = Path(__file__).parent.parent / "data" / "plans"
-DEFAULTS = {"max_bypasses": 16, "admission_conservativeness": 0.7, "sub_block_match": True}
+DEFAULTS = {"max_bypasses": 16, "admission_conservativeness": 0.5, "sub_block_match": True}
 """As a user gets them; the harness has plainer ones."""
 
 
