@@ -159,7 +159,13 @@ def endurance(args: argparse.Namespace) -> None:
     for policy in ("fcfs", "priority", "prefix"):
         rng = random.Random(1)
         scheduler = make_scheduler(
-            60, 256, max_num_seqs=32, max_num_queued_reqs=10**6, scheduling_policy=policy, fair_share=True
+            40,
+            256,
+            max_num_seqs=32,
+            max_num_queued_reqs=10**6,
+            scheduling_policy=policy,
+            fair_share=True,
+            admission_conservativeness=0.0,
         )
 
         def arrivals(rng: random.Random = rng, total: int = args.requests // 3) -> Iterator[list[GenerateRequest]]:
