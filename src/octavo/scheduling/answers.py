@@ -38,6 +38,9 @@ def take_tokens(
 
 def _append(request: SchedulerRequest, token_ids: Sequence[int]) -> int:
     """Appends tokens up to the one that ends the request; how many that were."""
+    if len(token_ids) == 1:  # as mostly
+        request.append(token_ids[0])
+        return 1
     for num_kept, token_id in enumerate(token_ids, 1):
         if request.append(token_id):
             return num_kept

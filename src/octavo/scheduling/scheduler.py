@@ -66,6 +66,7 @@ class Scheduler:
         self._requests: dict[str, SchedulerRequest] = {}
         self._num_arrived = 0
         self._in_flight: StepDraft | None = None
+        self._no_blocks: BlockIds = ((),) * len(manager.layout.groups)
         self._finished_ids: list[str] = []
 
     @property
@@ -182,20 +183,23 @@ class Scheduler:
 
         A live request has n <= max_model_len - 1 and c < n here, so each can use a token and none passes the context.
         """
-        limit = self._chunk_limit()
-        allocate = self._manager.allocate
+        limit, size = self._chunk_limit(), self._manager.layout.block_size
+        allocate, no_blocks = self._manager.allocate, self._no_blocks
         for request in list(self._running):
             most = min(limit, draft.budget)
             if most == 0:
                 return
             if request.status is not RUNNING:
                 continue  # It fell to make room for one before it.
-            end = min(len(request.token_ids), request.num_computed + most)
-            new_block_ids = allocate(request.blocks, end)
+            start = request.num_computed
+            end = min(len(request.token_ids), start + most)
+            new_block_ids: BlockIds | None = no_blocks
+            if start % size == 0 or start // size != end // size:  # else it stays within a block that it has
+                new_block_ids = allocate(request.blocks, end)
             if new_block_ids is None:
                 new_block_ids = self._make_room(request, end, draft)
             if new_block_ids is not None:
-                draft.add(request, end - request.num_computed, new_block_ids)
+                draft.add(request, end - start, new_block_ids)
 
     def _chunk_limit(self) -> int:
         """Most tokens of one request in a step."""
