@@ -168,10 +168,13 @@ def endurance(args: argparse.Namespace) -> None:
             admission_conservativeness=0.0,
         )
 
-        def arrivals(rng: random.Random = rng, total: int = args.requests // 3) -> Iterator[list[GenerateRequest]]:
+        def arrivals(
+            scheduler: Scheduler = scheduler, rng: random.Random = rng, total: int = args.requests // 3
+        ) -> Iterator[list[GenerateRequest]]:
             made = 0
             while made < total:
-                count = min(rng.randint(4, 12), total - made)
+                live = made - sum(scheduler.counters.finished.values())
+                count = min(rng.randint(4, 12), total - made) if live < 96 else 0
                 yield [_any_request(rng, made + i) for i in range(count)]
                 made += count
 

@@ -157,7 +157,7 @@ class Engine:
     @property
     def num_queue_entries(self) -> int:
         """Entries that the waiting queue keeps, those that count no longer included."""
-        return sum(len(lane._heap) for lane in self.scheduler._waiting._lanes.values())
+        return sum(len(lane._heap) for lane in self.scheduler._waiting._lanes)
 
     @property
     def counters(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from octavo.errors import QueueFullError
-from octavo.scheduling.lane import Lane
+from octavo.scheduling.lanes import Lanes
 from octavo.scheduling.policy import SchedulingPolicy
 from octavo.scheduling.prefix_hits import PrefixHits
 from octavo.scheduling.request_state import SchedulerRequest
@@ -32,7 +32,7 @@ class WaitingQueue:
         self._max_length = max_length
         self._tenants = tenants
         self._hits = hits
-        self._lanes: dict[str, Lane] = {}
+        self._lanes = Lanes(policy.sort_key, tenants)
         self._aside: list[SchedulerRequest] = []
         self._length = 0
         self._starts: deque[float] = deque(maxlen=_NUM_STARTS)
@@ -48,7 +48,7 @@ class WaitingQueue:
 
     def __iter__(self) -> Iterator[SchedulerRequest]:
         """In the policy's order, whatever the lanes; O(n log n)."""
-        return iter(sorted((request for lane in self._lanes.values() for request in lane), key=self._sort_key))
+        return iter(sorted((request for lane in self._lanes for request in lane), key=self._sort_key))
 
     def check_room(self, now_s: float) -> None:
         """
@@ -66,7 +66,7 @@ class WaitingQueue:
         self._length += 1
         if self._hits is not None:
             self._hits.follow(request)
-        self._push(request)
+        self._lanes.push(request)
 
     def begin_step(self) -> None:
         """A new step is planned: the order may again be brought up to date, as far as one step does it."""
@@ -76,22 +76,22 @@ class WaitingQueue:
     def head(self) -> SchedulerRequest | None:
         """The next to be admitted; None if nobody may."""
         if self._hits is not None:
-            self._line_up_anew(self._hits.lengthened())
-        lane = self._next_lane()
+            self._lanes.push_again(self._hits.lengthened())  # those set aside come with `restore`
+        lane = self._lanes.next()
         while lane is not None and self._hits is not None and self._hits.refresh(lane.head()):
-            lane.push(lane.head())
-            lane = self._next_lane()
+            self._lanes.push(lane.head())
+            lane = self._lanes.next()
         return None if lane is None else lane.head()
 
     def set_aside(self, request: SchedulerRequest) -> None:
         """Lets the next one come to the head, until `restore`. The request goes on waiting."""
-        self._unline(request)
+        self._lanes.remove(request)
         self._aside.append(request)
 
     def restore(self) -> None:
         """Puts those set aside back where they belong."""
         for request in self._aside:
-            self._push(request)
+            self._lanes.push(request)
         self._aside.clear()
 
     def start(self, request: SchedulerRequest, now_s: float) -> None:
@@ -102,39 +102,9 @@ class WaitingQueue:
     def remove(self, request: SchedulerRequest) -> None:
         """Takes a request out, wherever it stands."""
         self._length -= 1
-        self._unline(request)
+        self._lanes.remove(request)
         if self._hits is not None:
             self._hits.forget(request)
-
-    def _push(self, request: SchedulerRequest) -> None:
-        name = self._tenants.lane_of(request.request)
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = Lane(self._sort_key)
-        lane.push(request)
-
-    def _unline(self, request: SchedulerRequest) -> None:
-        name = self._tenants.lane_of(request.request)
-        lane = self._lanes[name]
-        lane.remove(request)
-        if not lane:
-            del self._lanes[name]
-
-    def _line_up_anew(self, requests: list[SchedulerRequest]) -> None:
-        """Those set aside come to their new places with `restore`."""
-        by_lane: dict[str, list[SchedulerRequest]] = {}
-        for request in requests:
-            by_lane.setdefault(self._tenants.lane_of(request.request), []).append(request)
-        for name, moved in by_lane.items():
-            lane = self._lanes.get(name)
-            if lane is not None:
-                lane.push_all([request for request in moved if request in lane])
-
-    def _next_lane(self) -> Lane | None:
-        lanes = [name for name in self._lanes if self._tenants.may_start(name)]
-        if not lanes:
-            return None
-        return self._lanes[min(lanes, key=lambda name: (self._tenants.rank(name), self._lanes[name].head_key()))]
 
     def _time_to_next_start(self, now_s: float) -> float:
         """Seconds in which, at the pace of the last admissions, a place in the queue becomes free."""

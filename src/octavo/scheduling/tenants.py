@@ -14,10 +14,10 @@ _MIN_RECORDS_TO_PRUNE = 64
 class Tenants:
     """Running requests and service per tenant; no difference is made between tenants unless the configuration asks.
 
-    Service is a virtual time (the idea is that of start-time fair queueing, Goyal et al. 1996, and of the virtual token
-    counter, Sheng et al. 2024): tokens scheduled for a tenant over its weight. Whoever has had least goes first. A
-    tenant that comes back from a pause starts where the least served of the active ones stands, so that nobody saves
-    up. Work is what counts: prompt tokens found in the cache are free.
+    Service is what start-time fair queueing (Goyal et al. 1996) calls a tag: tokens scheduled for a tenant over its
+    weight, much like the virtual token counter for language models (Sheng et al. 2024). Whoever has had least goes
+    first. Virtual time is the service of the tenant that started last; a tenant that comes back from a pause starts
+    there, so that nobody saves up. Work is what counts: prompt tokens found in the cache are free.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -32,6 +32,8 @@ class Tenants:
         self._num_running: Counter[str] = Counter()
         self._num_live: Counter[str] = Counter()
         self._service: dict[str, float] = {}
+        self._virtual_time = 0.0
+        self._prune_at = _MIN_RECORDS_TO_PRUNE
 
     def lane_of(self, request: GenerateRequest) -> str:
         """Requests of one lane wait in the policy's order; between lanes `rank` decides first."""
@@ -57,7 +59,7 @@ class Tenants:
         """A request of this tenant has been taken in."""
         if self.weighs:
             if tenant not in self._num_live:
-                self._service[tenant] = max(self.rank(tenant), self._least_served(self._num_live))
+                self._service[tenant] = max(self.rank(tenant), self._virtual_time)
             self._num_live[tenant] += 1
 
     def ended(self, tenant: str) -> None:
@@ -72,6 +74,7 @@ class Tenants:
     def started(self, tenant: str) -> None:
         """One of this tenant's requests begins to run."""
         self._num_running[tenant] += 1
+        self._virtual_time = max(self._virtual_time, self.rank(tenant))
 
     def stopped(self, tenant: str) -> None:
         """One of them runs no longer."""
@@ -83,16 +86,15 @@ class Tenants:
         """Books work done for a tenant."""
         self._service[tenant] = self.rank(tenant) + num_tokens / self._weights.get(tenant, 1.0)
 
-    def _least_served(self, tenants: Iterable[str]) -> float:
-        return min((self.rank(tenant) for tenant in tenants), default=0.0)
-
     def _prune(self) -> None:
-        """Forgets tenants without requests that are behind all others anyway; everybody when the engine is idle."""
+        """Forgets tenants without requests whose service virtual time has passed; everybody when the engine is idle."""
         if not self._num_live:
             self._service.clear()
-        elif len(self._service) > 2 * len(self._num_live) + _MIN_RECORDS_TO_PRUNE:
-            least = self._least_served(self._num_live)
-            self._service = {t: s for t, s in self._service.items() if s > least or t in self._num_live}
+            self._virtual_time = 0.0
+        elif len(self._service) > self._prune_at:
+            passed = self._virtual_time
+            self._service = {t: s for t, s in self._service.items() if s > passed or t in self._num_live}
+            self._prune_at = 2 * len(self._service) + _MIN_RECORDS_TO_PRUNE
 
 
 def parse_weights(texts: Iterable[str]) -> dict[str, float]:
