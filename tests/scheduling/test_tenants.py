@@ -147,6 +147,20 @@ def test_tenants_that_are_gone_are_forgotten():
     assert not tenants._service
 
 
+def test_of_tenants_that_come_once_a_bounded_number_is_remembered():
+    """Virtual time stands still for them, so each of them leaves with a lead. The largest leads are kept."""
+    tenants = Tenants(SchedulerConfig(fair_share=True))
+    tenants.arrived("stays")
+    for i in range(20_000):
+        tenants.arrived(f"t{i}")
+        tenants.started(f"t{i}")
+        tenants.charge(f"t{i}", 1000 if i == 7 else 10)
+        tenants.stopped(f"t{i}")
+        tenants.ended(f"t{i}")
+        assert len(tenants._service) < 2200
+    assert tenants.rank("t7") == 1000
+
+
 def test_without_fairness_nobody_is_told_apart():
     tenants = Tenants(SchedulerConfig())
     assert tenants.lane_of(make_request("a", 3, tenant="x")) == tenants.lane_of(make_request("b", 3, tenant="y"))

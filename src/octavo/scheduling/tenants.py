@@ -9,6 +9,8 @@ from octavo.request.request import GenerateRequest
 
 ONE_LANE = ""
 _MIN_RECORDS_TO_PRUNE = 64
+_MAX_REMEMBERED = 1000
+"""Tenants without requests whose lead is remembered: those with the largest."""
 
 
 class Tenants:
@@ -87,13 +89,15 @@ class Tenants:
         self._service[tenant] = self.rank(tenant) + num_tokens / self._weights.get(tenant, 1.0)
 
     def _prune(self) -> None:
-        """Forgets tenants without requests whose service virtual time has passed; everybody when the engine is idle."""
+        """Forgets tenants without requests that virtual time has passed, and beyond a number those with the smallest
+        lead; everybody when the engine is idle."""
         if not self._num_live:
             self._service.clear()
             self._virtual_time = 0.0
         elif len(self._service) > self._prune_at:
-            passed = self._virtual_time
-            self._service = {t: s for t, s in self._service.items() if s > passed or t in self._num_live}
+            ahead = [t for t, s in self._service.items() if s > self._virtual_time and t not in self._num_live]
+            remembered = sorted(ahead, key=self.rank)[-_MAX_REMEMBERED:]
+            self._service = {t: self.rank(t) for t in [*self._num_live, *remembered]}
             self._prune_at = 2 * len(self._service) + _MIN_RECORDS_TO_PRUNE
 
 
