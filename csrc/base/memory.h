@@ -55,4 +55,8 @@ class Arena {
   size_t used_ = 0;
 };
 
+// Gives back the memory of whole pages of a mapped file within [begin, begin + bytes). They are read again when touched:
+// for files alone, since memory without a file would come back as zeros.
+void forget_file_pages(const uint8_t* begin, size_t bytes);
+
 }  // namespace octavo

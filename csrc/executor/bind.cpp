@@ -64,11 +64,12 @@ class PyExecutor {
 
   Executor& native() { return executor_; }
 
-  int add_matrix(int format, int n, int k, Bytes raw, std::optional<Ints<1>> row_order) {
+  int add_matrix(int format, int n, int k, Bytes raw, std::optional<Ints<1>> row_order, bool mapped) {
     const auto type = static_cast<Format>(format);
     require_size("raw", raw.size(), linear_file_bytes(type, n, k));
     if (row_order) require_order(*row_order, n);
-    const int index = executor_.weights().add_matrix({type, n, k, raw.data(), row_order ? row_order->data() : nullptr});
+    const int index = executor_.weights().add_matrix(
+        {type, n, k, raw.data(), row_order ? row_order->data() : nullptr, mapped});
     sources_.push_back(nb::cast(raw));
     if (row_order) sources_.push_back(nb::cast(*row_order));
     return index;
@@ -198,7 +199,7 @@ void bind_executor(nb::module_& m) {
           "add_panels", [](PyExecutor& e, int buffer, bool local) { return e.native().add_panels(buffer, local); },
           "buffer"_a, nb::kw_only(), "local"_a)
       .def("add_matrix", &PyExecutor::add_matrix, nb::kw_only(), "format"_a, "n"_a, "k"_a, "raw"_a,
-           "row_order"_a.none())
+           "row_order"_a.none(), "mapped"_a = false)
       .def(
           "add_vector",
           [](PyExecutor& e, Floats values) { return e.native().weights().add_vector(values.data(), values.size()); },

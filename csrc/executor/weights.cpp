@@ -11,6 +11,13 @@ struct PackTask {
   int matrix, tile_begin, tile_end;
 };
 
+// So that a model is not held twice while it is packed.
+void forget(const MatrixSource& source, int tile_cols, const PackTask& task) {
+  const size_t begin = static_cast<size_t>(task.tile_begin) * tile_cols;
+  const size_t end = std::min(static_cast<size_t>(task.tile_end) * tile_cols, static_cast<size_t>(source.n));
+  forget_file_pages(source.raw + begin * source.row_bytes(), (end - begin) * source.row_bytes());
+}
+
 }  // namespace
 
 int WeightStore::add_matrix(const MatrixSource& source) {
@@ -44,6 +51,7 @@ void WeightStore::pack(ThreadPool& pool) {
     const MatrixSource& source = sources_[task.matrix];
     linear_pack(matrices_[task.matrix], source.raw, source.row_order, task.tile_begin, task.tile_end,
                 memory[task.matrix]);
+    if (source.mapped && source.row_order == nullptr) forget(source, matrices_[task.matrix].tile_cols, task);
   });
   sources_.clear();
 }

@@ -16,6 +16,9 @@ struct MatrixSource {
   int n, k;
   const uint8_t* raw;
   const int32_t* row_order;  // [n], output channel -> row in `raw`; null: identity
+  bool mapped;               // `raw` lies in a mapped file, whose pages are given back once they are packed
+
+  size_t row_bytes() const { return linear_file_bytes(format, n, k) / n; }
 };
 
 class WeightStore {

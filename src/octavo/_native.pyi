@@ -115,8 +115,18 @@ class Executor:
         """A float matrix `[tokens or rows, width]`. `local`: it carries nothing from one section to another."""
     def add_panels(self, buffer: int, *, local: bool) -> int:
         """The int8 form of a buffer."""
-    def add_matrix(self, *, format: int, n: int, k: int, raw: _UInt8, row_order: _Int32 | None) -> int:  # noqa: A002
-        """A weight `[n, k]` as it stands in a file; `format` is its GGUF type number."""
+    def add_matrix(
+        self,
+        *,
+        format: int,  # noqa: A002
+        n: int,
+        k: int,
+        raw: _UInt8,
+        row_order: _Int32 | None,
+        mapped: bool = False,
+    ) -> int:
+        """A weight `[n, k]` as it stands in a file; `format` is its GGUF type number. `mapped`: `raw` is a view of a
+        mapped file, whose pages are given back once they are packed."""
     def add_vector(self, values: _Float32) -> int:
         """A float vector (norm weight, bias, rotation table), copied."""
     def open_section(self, *, rows: bool) -> None:

@@ -36,6 +36,8 @@ class LoadedWeight:
     """`[type.num_bytes(shape)]`: rows one after the other, as they stand in the file."""
     row_order: npt.NDArray[np.int32] | None = None
     """Output row -> row in `raw`, `[out]`; None: the same."""
+    mapped: bool = False
+    """Whether `raw` is a view of a mapped file, whose pages can be given back and read again."""
 
     def float32(self) -> npt.NDArray[np.float32]:
         """The weight's exact values, in its shape and in output order."""
@@ -116,8 +118,9 @@ def _listed(names: list[str]) -> str:
 def _load(checkpoint: Checkpoint, source: WeightSource, weight: Weight) -> LoadedWeight:
     if len(weight.shape) == 1:
         return _vector(checkpoint.float32(source.name), source, weight)
-    tensor_type, raw = to_native(checkpoint.tensors[source.name].type, checkpoint.raw(source.name), weight.shape)
-    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight))
+    stored = checkpoint.raw(source.name)
+    tensor_type, raw = to_native(checkpoint.tensors[source.name].type, stored, weight.shape)
+    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight), mapped=raw is stored)
 
 
 def _vector(values: npt.NDArray[np.float32], source: WeightSource, weight: Weight) -> LoadedWeight:

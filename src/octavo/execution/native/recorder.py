@@ -137,7 +137,7 @@ class Recorder:
             weight = self._weights[name]
             n, k = weight.shape
             self._matrices[name] = self._native.add_matrix(
-                format=weight.type.ggml_id, n=n, k=k, raw=weight.raw, row_order=weight.row_order
+                format=weight.type.ggml_id, n=n, k=k, raw=weight.raw, row_order=weight.row_order, mapped=weight.mapped
             )
         return self._matrices[name]
 
