@@ -258,4 +258,4 @@ def test_a_pool_too_small_preempts_and_changes_nothing(tiny: Served, n: int) -> 
         counters = load(small)["counters"]
         small.client.close()
     assert got == expected
-    assert counters["preemptions"] >= 5
+    assert counters["preemptions"] >= 1  # how many depends on how close together they arrive
