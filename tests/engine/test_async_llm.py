@@ -22,6 +22,7 @@ from octavo.config import EngineConfig
 from octavo.engine.core_process import CoreProcess
 from octavo.engine.output import GenerationDelta
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, ModelFileError, OutOfMemoryError
+from octavo.hub import resolve
 from octavo.request.outputs import FinishReason
 
 SETTINGS: dict[str, object] = {"max_model_len": 128, "num_kv_blocks": 40, "threads": 1}
@@ -176,19 +177,48 @@ def test_the_working_directory_does_not_decide_what_the_core_is(tiny_model: str,
     subprocess.run([sys.executable, "-P", "-c", script], cwd=tmp_path, env=here, check=True)
 
 
-def test_a_program_that_forgets_to_close_its_engine_ends_all_the_same(tiny_model: str) -> None:
+@pytest.mark.parametrize("reading", ["pass", "async for _ in llm.generate('hello', LONG):\n        break"])
+def test_a_program_that_forgets_to_close_its_engine_ends_all_the_same(tiny_model: str, reading: str) -> None:
     script = (
         "import asyncio\n"
         "from octavo import AsyncLLM\n"
+        "from octavo import SamplingParams\n"
         "from octavo.config import EngineConfig\n"
+        "LONG = SamplingParams(max_tokens=100, ignore_eos=True)\n"
         "async def main():\n"
-        f"    await AsyncLLM.start(EngineConfig.from_fields({ {'model': tiny_model, **SETTINGS}!r}))\n"
+        f"    llm = await AsyncLLM.start(EngineConfig.from_fields({ {'model': tiny_model, **SETTINGS}!r}))\n"
+        f"    {reading}\n"
         "    raise ValueError('forgotten')\n"
         "asyncio.run(main())\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "ValueError: forgotten" in ended.stderr
+
+
+def test_two_generations_of_one_name_do_not_meet(tiny_model: str) -> None:
+    async def body() -> None:
+        async with engine(tiny_model) as llm:
+            first, second = (llm.generate("hello", LONG, request_id="same") for _ in range(2))
+            await anext(first)
+            with pytest.raises(InvalidRequestError, match="same"):
+                await anext(second)
+            assert len((await collect(first))[0]) > 0
+
+    run(body)
+
+
+def test_a_core_that_dies_before_its_order_is_told(tiny_model: str) -> None:
+    async def body() -> None:
+        process = CoreProcess()
+        os.kill(process.pid, signal.SIGKILL)
+        config = EngineConfig.from_fields({"model": tiny_model, **SETTINGS})
+        files = resolve(tiny_model)
+        process.load(config, files)
+        with pytest.raises(EngineDeadError, match="ended while starting"):
+            await AsyncLLM.attach(process, config, files)
+
+    run(body)
 
 
 def test_shutdown_drains_then_leaves_no_process_and_no_folder(tiny_model: str, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Octavo's own endpoints, the model list, and /openapi.json."""
 
+import re
+
 import httpx
 import openai
 import pytest
@@ -68,6 +70,14 @@ def test_probes_and_version(http: httpx.Client) -> None:
     assert load["num_running"] == 0
     assert load["num_http_in_flight"] == 0
     assert load["num_blocks"] == 1000
+
+
+def test_openapi_refers_to_nothing_that_is_missing(http: httpx.Client) -> None:
+    page = http.get("/openapi.json")
+    names = set(re.findall(r'"\$ref":\s*"#/components/schemas/([^"]+)"', page.text))
+    assert names
+    assert names <= set(page.json()["components"]["schemas"])
+    assert page.text.count('"$ref"') == len(re.findall(r'"\$ref":\s*"#/components/schemas/', page.text))
 
 
 def test_openapi_knows_the_bodies(http: httpx.Client) -> None:

@@ -77,6 +77,9 @@ class AsyncLLM:
                     raise failure
             words, info = loading.result(), starting.result()
         except BaseException:
+            for task in (loading, starting):
+                task.cancel()
+            await asyncio.gather(loading, starting, return_exceptions=True)
             await client.close()
             raise
         return cls(client, words, words.complete(info), config.model.seed)
@@ -99,11 +102,15 @@ class AsyncLLM:
         """
         options = RequestOptions(tenant=tenant, priority=priority, cache_salt=cache_salt)
         prepared = self._input.prepare(request_id or f"async-{next(self._request_ids)}", prompt, params, options)
-        if prepared.request_id in self._live:
-            raise InvalidRequestError("request_id", prepared.request_id, "a live request has this id already")
+        self._refuse_live(prepared.request_id)
         return self._stream(RequestStream(prepared, self._words.tokenizer))
 
+    def _refuse_live(self, request_id: str) -> None:
+        if request_id in self._live:
+            raise InvalidRequestError("request_id", request_id, "a live request has this id already")
+
     async def _stream(self, stream: RequestStream) -> AsyncGenerator[GenerationDelta, None]:
+        self._refuse_live(stream.request.request_id)  # another one may have begun since this one was made
         core_ids = [choice.request_id for choice in stream.request.choices]
         queue = self._client.register(core_ids)
         self._live[stream.request.request_id] = stream

@@ -102,6 +102,12 @@ class CoreClient:
         return self._death.result() if self._death.done() else "the engine is shutting down"
 
     async def _dispatch(self) -> None:
+        try:
+            await self._hand_out()
+        finally:  # an event loop that ends cancels this task first: whoever waits for an answer would wait for ever
+            self._die("nobody reads the engine core's answers any more")
+
+    async def _hand_out(self) -> None:
         while True:
             kind, payload = await self._from_core.recv_multipart()
             if kind == Kind.OUTPUTS.frame:

@@ -86,7 +86,8 @@ class CoreProcess:
     def hang_up(self) -> None:
         """Closes the pipe: the process drops everything and ends. Idempotent."""
         if self._process.stdin is not None:
-            self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # it died before it read its order, which close() sends again
+                self._process.stdin.close()
 
     def close(self) -> None:
         """Ends the process if it has not ended, by force if it must be; idempotent."""

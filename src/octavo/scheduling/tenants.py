@@ -101,11 +101,15 @@ class Tenants:
             self._prune_at = 2 * len(self._service) + _MIN_RECORDS_TO_PRUNE
 
 
+_LEAST_WEIGHT = 1e-6
+"""Work is divided by it: far smaller ones would lose others' work in rounding."""
+
+
 def parse_weights(texts: Iterable[str]) -> dict[str, float]:
     """Tenant -> weight, of texts `tenant=weight`.
 
     Raises:
-        ConfigError: one is not of that form, or its weight is not positive.
+        ConfigError: one is not of that form, its weight is not sensible, or its tenant has one already.
     """
     weights: dict[str, float] = {}
     for text in texts:
@@ -114,7 +118,10 @@ def parse_weights(texts: Iterable[str]) -> dict[str, float]:
             weight = float(number)
         except ValueError:
             weight = 0.0
-        if not tenant or not 0 < weight < float("inf"):
-            raise ConfigError("fair_weights", text, "must be TENANT=WEIGHT with a positive weight, such as 9f86d081=2")
+        if not tenant or not _LEAST_WEIGHT <= weight <= 1 / _LEAST_WEIGHT:
+            form = f"must be TENANT=WEIGHT with a weight in [{_LEAST_WEIGHT}, {1 / _LEAST_WEIGHT:.0f}]"
+            raise ConfigError("fair_weights", text, f"{form}, such as 9f86d081=2")
+        if tenant in weights:
+            raise ConfigError("fair_weights", text, "gives this tenant a second weight")
         weights[tenant] = weight
     return weights

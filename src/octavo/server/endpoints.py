@@ -47,13 +47,16 @@ class EndpointRoute(Route):
 def describe(endpoints: Sequence[Endpoint], title: str, version: str) -> dict[str, Any]:
     """The endpoints in OpenAPI 3.1. Answers are left open: they follow OpenAI's documentation."""
     paths: dict[str, dict[str, Any]] = {}
+    schemas: dict[str, Any] = {}
     for endpoint in endpoints:
         shown = endpoint.path.replace(":path}", "}")
-        paths.setdefault(shown, {})[endpoint.method.lower()] = _operation(endpoint, shown)
-    return {"openapi": "3.1.0", "info": {"title": title, "version": version}, "paths": paths}
+        paths.setdefault(shown, {})[endpoint.method.lower()] = _operation(endpoint, shown, schemas)
+    info = {"title": title, "version": version}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
-def _operation(endpoint: Endpoint, path: str) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
+    """`schemas` takes in what the body refers to."""
     operation: dict[str, Any] = {
         "operationId": f"{endpoint.method.lower()}{path.translate(str.maketrans('/{}', '___'))}",
         "description": inspect.getdoc(endpoint.answer) or "",
@@ -65,7 +68,8 @@ def _operation(endpoint: Endpoint, path: str) -> dict[str, Any]:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ]
     if endpoint.body is not None:
-        schema = endpoint.body.model_json_schema()
+        schema = endpoint.body.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= schema.pop("$defs", {})
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
 

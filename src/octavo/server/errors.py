@@ -99,7 +99,7 @@ async def _answer_ours(_: Request, error: Exception) -> Response:
 async def _answer_framework(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
-    place = f"{request.method} {request.url.path}"
+    place = f"{request.method} {request.scope['path']}"
     messages = {404: f"no such endpoint: {place}", 405: f"{place}: this endpoint does not take that method"}
     message = messages.get(error.status_code, str(error.detail))
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
