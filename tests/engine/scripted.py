@@ -45,15 +45,18 @@ def scripted_llm(
     faults: FaultScript = no_faults,
     num_blocks: int = 64,
     max_model_len: int = 256,
-    **scheduler: int,
+    **scheduler: int | bool,
 ) -> LLM:
     layout = lay_out(
         (AttentionSpec(num_kv_heads=1, head_dim=8),), num_blocks=num_blocks, block_size=4, dtype=KVDtype.FP16
     )
     config = SchedulerConfig(**{"max_num_seqs": 64, "max_num_batched_tokens": 1024, **scheduler})  # type: ignore[arg-type]
-    executor = ScriptedExecutor(layout, vocab_size=257, script=script, faults=faults)
+    planner = Scheduler(config, KVManager(layout), max_model_len)
+    executor = ScriptedExecutor(
+        layout, vocab_size=257, script=script, faults=faults, max_in_flight=planner.max_in_flight
+    )
     ticks = iter(range(10**9))
-    core = EngineCore(Scheduler(config, KVManager(layout), max_model_len), executor, lambda: float(next(ticks)))
+    core = EngineCore(planner, executor, lambda: float(next(ticks)))
     info = EngineInfo(
         model="scripted",
         served_model_names=("scripted",),

@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import FrameType
 
 import pytest
@@ -39,6 +40,12 @@ def is_sound(llm: LLM) -> bool:
     load = llm.load()
     idle = (load.num_running, load.num_waiting, load.num_free_blocks) == (0, 0, load.num_blocks)
     return idle and llm.generate("again", GREEDY)[0].outputs[0].text == ANSWER
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["in turn", "a step ahead"])
+def planning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every engine here runs its steps in the caller's thread, or in one of their own."""
+    monkeypatch.setitem(globals(), "scripted_llm", partial(scripted_llm, async_scheduling=request.param))
 
 
 @pytest.fixture

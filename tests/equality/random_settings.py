@@ -22,6 +22,7 @@ CHOICES: dict[str, Sequence[object]] = {
     "admission_conservativeness": (0.0, 0.7, 1.0),
     "max_bypasses": (0, 1, 16),
     "fair_share": (False, False, True),
+    "async_scheduling": (False, True),
 }
 
 

@@ -20,6 +20,12 @@ def test_beside_neighbours_that_leave(tiny_baseline: TinyBaseline, family: str) 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_beside_neighbours_that_leave_while_a_step_is_in_flight(tiny_baseline: TinyBaseline, family: str) -> None:
+    fields = {"async_scheduling": True, "block_size": 4}
+    tiny_baseline(family).check(CoreProcess(fields, neighbours_per_request=2, at_least={"discarded_tokens": 1}))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_beside_neighbours_that_leave_with_little_memory(tiny_baseline: TinyBaseline, family: str) -> None:
     baseline = tiny_baseline(family, "growing")
     fields = {"max_model_len": 96, "block_size": 4, **pool_of(baseline.model, 136), "threads": 2, **NOTHING_FORESEEN}

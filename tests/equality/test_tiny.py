@@ -10,6 +10,7 @@ from tests.equality.settings import NOTHING_FORESEEN, Again, Crowd, Setting, Sha
 from tests.equality.tiny_models import FAMILIES, FORMATS, POISONABLE
 from tests.equality.workload import failing, poisoned, reverse, shuffled
 
+AHEAD = {"async_scheduling": True}
 ISAS: dict[str, Setting] = {isa: Crowd({"isa": isa}) for isa in INSTRUCTION_SETS}
 SETTINGS: dict[str, Setting] = {
     "all at once": Crowd(),
@@ -35,6 +36,14 @@ SETTINGS: dict[str, Setting] = {
     "nobody preempted": Crowd({"admission_conservativeness": 1.0, "max_num_seqs": 8}),
     "streams that take turns": Streamed(),
     "an LLM that callers share": SharedByThreads(),
+    "planned a step ahead": Crowd(AHEAD, order=shuffled, at_least={"discarded_tokens": 1}),
+    "planned a step ahead, budget 16": Crowd({**AHEAD, "max_num_batched_tokens": 16}),
+    "planned a step ahead, warm prefix cache": Again({**AHEAD, "block_size": 4}, at_least={"cached_tokens": 1000}),
+    "planned a step ahead, 2 threads, streams that take turns": Streamed({**AHEAD, "threads": 2}),
+    "planned a step ahead, an LLM that callers share": SharedByThreads(AHEAD),
+    "planned a step ahead, neighbours that fail": Crowd(
+        AHEAD, neighbours=failing, order=shuffled, at_least={"finished_error": 25}
+    ),
     "neighbours that fail": Crowd(neighbours=failing, order=shuffled, at_least={"finished_error": 25}),
     "neighbours that fail, budget 16": Crowd(
         {"max_num_batched_tokens": 16}, neighbours=failing, order=shuffled, at_least={"finished_error": 25}
@@ -53,6 +62,8 @@ PREEMPTING: dict[str, dict[str, object]] = {
     "blocks of 4": {"block_size": 4},
     "no prefix cache": {"block_size": 4, "enable_prefix_caching": False},
     "budget 16": {"block_size": 4, "max_num_batched_tokens": 16},
+    "planned a step ahead": {"block_size": 4, **AHEAD},
+    "planned a step ahead, budget 16": {"block_size": 4, "max_num_batched_tokens": 16, **AHEAD},
     "cheapest victims": {"block_size": 4, "preemption_victim": "cheapest"},
     "longest prefix first": {"block_size": 4, "scheduling_policy": "prefix"},
     "chunks of 5, 3 threads": {"block_size": 4, "long_prefill_token_threshold": 5, "threads": 3},
@@ -90,7 +101,9 @@ def test_a_pool_so_small_that_requests_push_each_other_out(
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"max_num_batched_tokens": 16}, {"num_kv_blocks": 64, "max_num_batched_tokens": 64}], ids=str
+    "fields",
+    [{}, {"max_num_batched_tokens": 16}, {"num_kv_blocks": 64, "max_num_batched_tokens": 64}, AHEAD],
+    ids=str,
 )
 @pytest.mark.parametrize("model", POISONABLE)
 def test_neighbours_full_of_nan(tiny_baseline: TinyBaseline, model: str, fields: dict[str, object]) -> None:

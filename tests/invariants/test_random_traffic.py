@@ -266,10 +266,10 @@ def test_nothing_leaks_over_a_thousand_random_aborts():
     assert not engine.scheduler.has_work and engine.counters["finished_abort"] >= 1000
     assert engine.counters["preemptions"] > 0 and engine.counters["cached_tokens"] > 0
     assert engine.scheduler.reset_prefix_cache()
-    assert engine.num_queue_entries <= 64 and not engine.manager._publications
+    assert engine.num_queue_entries <= 64 and not any(engine.manager._publications)
 
 
-def seeded_traffic(seed, num_blocks=(10, 16), **options):
+def seeded_traffic(seed, num_blocks=(10, 16), eos=(), **options):
     """Forty requests with common prefixes in a small pool, some failing, some aborted, under the priority policy."""
     rng = random.Random(seed)
     at = {f"r{i}": rng.randint(1, 30) for i in range(40) if rng.random() < 0.1}
@@ -285,7 +285,7 @@ def seeded_traffic(seed, num_blocks=(10, 16), **options):
     wanted = []
     for i in range(40):
         prompt = [*range(rng.randint(1, 20)), *[rng.randint(0, 1) for _ in range(rng.randint(0, 4))]]
-        wanted.append(make_request(f"r{i}", prompt, rng.randint(1, 16), priority=rng.randint(0, 3)))
+        wanted.append(make_request(f"r{i}", prompt, rng.randint(1, 16), priority=rng.randint(0, 3), eos=eos))
         engine.add(wanted[-1])
         if rng.random() < 0.5:
             engine.step()
@@ -302,7 +302,7 @@ def test_random_traffic_reaches_the_rare_paths_and_survives_them(monkeypatch):
     withdraw, revoke = KVManager.withdraw, KVManager.revoke
 
     def counted_withdraw(self, held):
-        reached["withdraw"] += any(owner is held for owner, _ in self._publications)
+        reached["withdraw"] += any(owner is held for owner, _ in self._publications[-1])
         withdraw(self, held)
 
     def counted_revoke(self, failed):

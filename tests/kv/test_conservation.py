@@ -116,3 +116,15 @@ def test_an_unpublished_entry_before_the_border(broken):
 def test_a_wrong_settled_count(broken):
     broken.held.num_settled = 0
     expect(broken, "settled entries are published in all groups")
+
+
+def test_a_flight_that_nobody_counts(broken):
+    broken.held.tables[0][0].in_flight = True
+    expect(broken, "blocks in flight are those published for steps not done")
+
+
+def test_a_computed_block_behind_one_in_flight(broken):
+    parent = broken.held.tables[0][0]
+    parent.in_flight = True
+    broken._publications[-1].append((broken.held, parent))
+    expect(broken, "a computed block has a computed parent")

@@ -1,5 +1,7 @@
 """Random operations on a manager with several kinds of groups: all laws after each, and hits against brute force."""
 
+from collections import deque
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,25 +27,35 @@ LONGEST = 40
 
 
 class Operations(RuleBasedStateMachine):
-    """Admits, runs, preempts, aborts and fails requests in steps, as a scheduler may."""
+    """Admits, runs, preempts, aborts and fails requests in steps, several of them in flight, as a scheduler may."""
 
-    @initialize(layers=st.sampled_from(LAYERS), step=st.integers(1, 24), spare=st.integers(0, 25), match=st.booleans())
-    def start(self, layers, step, spare, match):
+    @initialize(
+        layers=st.sampled_from(LAYERS),
+        step=st.integers(1, 24),
+        spare=st.integers(0, 25),
+        match=st.booleans(),
+        depth=st.integers(1, 3),
+    )
+    def start(self, layers, step, spare, match, depth):
         num_blocks = make_layout(1, layers=layers).blocks_per_request(LONGEST, step) + spare
         layout = make_layout(num_blocks, layers=layers)
-        self.layers, self.most = layers, step
+        self.layers, self.most, self.depth = layers, step, depth
         self.manager = KVManager(layout, sub_block_match=match, max_step_tokens=step, fingerprint="f")
         self.computed = {}
-        """Request -> computed tokens."""
+        """Request -> computed tokens, steps in flight included."""
+        self.pending = {}
+        """Request -> tokens that steps in flight will yield."""
         self.step = {}
-        """Request of the step in flight -> tokens it will have computed."""
+        """Request of the step under planning -> tokens it will have computed."""
+        self.flying = deque()
+        """The same of steps in flight, the oldest first."""
         self.waiting = []
 
     @rule(shared=st.integers(0, 30), own=st.lists(st.integers(0, 2), min_size=1, max_size=6), salted=st.booleans())
     def arrive(self, shared, own, salted):
         self.waiting.append(self.manager.open([*range(shared), *own], cache_salt="s" if salted else None))
 
-    @precondition(lambda self: self.waiting)
+    @precondition(lambda self: self.waiting and len(self.flying) < self.depth)
     @rule(data=st.data())
     def admit(self, data):
         held = self.waiting[0]
@@ -53,23 +65,22 @@ class Operations(RuleBasedStateMachine):
             return
         self.waiting.pop(0)
         self.manager.adopt(held, hit)
-        self.computed[held] = hit.num_tokens
+        self.computed[held], self.pending[held] = hit.num_tokens, 0
         end = hit.num_tokens + data.draw(st.integers(1, min(self.most, len(held.token_ids) - hit.num_tokens)))
         assert self.manager.allocate(held, end) is not None, "what fits as a whole fits in part"
         self.step[held] = end
 
-    @precondition(lambda self: any(held not in self.step for held in self.computed))
+    @precondition(lambda self: len(self.flying) < self.depth and any(held not in self.step for held in self.computed))
     @rule(data=st.data())
     def go_on(self, data):
         held = data.draw(st.sampled_from([held for held in self.computed if held not in self.step]))
-        if self.computed[held] == len(held.token_ids) and len(held.token_ids) < LONGEST:
-            held.token_ids.append(data.draw(st.integers(0, 2)))
-        left = len(held.token_ids) - self.computed[held]
-        if not left:
-            self._leave(held)
+        left = len(held.token_ids) + self.pending[held] - self.computed[held]
+        if len(held.token_ids) + self.pending[held] == LONGEST:
             return
         end = self.computed[held] + data.draw(st.integers(1, min(self.most, left)))
         while self.manager.allocate(held, end) is None:
+            if self.flying:
+                return
             victim = list(self.computed)[-1]
             self._preempt(victim)
             if victim is held:
@@ -77,24 +88,40 @@ class Operations(RuleBasedStateMachine):
         self.step[held] = end
 
     @precondition(lambda self: self.step)
+    @rule()
+    def issue(self):
+        for held, end in self.step.items():
+            self.computed[held] = end
+            self.pending[held] += end == len(held.token_ids) + self.pending[held]
+        self.flying.append(self.step)
+        self.manager.issue()
+        self.step = {}
+
+    @precondition(lambda self: self.flying and not self.step)
     @rule(data=st.data())
     def land(self, data):
-        failed = [held for held in self.step if data.draw(st.integers(0, 9)) == 0]
+        step = self.flying.popleft()
+        failed = [held for held in step if data.draw(st.integers(0, 9)) == 0]
         touched = self.manager.revoke(failed) if failed else []
         for held in failed:
             if held in self.computed:
                 self._leave(held)
         for held in touched:
             self._preempt(held, planned=False)
-        for held, end in self.step.items():
+            for each in (step, *self.flying):
+                each.pop(held, None)  # void
+        self.manager.commit()
+        for held, end in step.items():
             if held in self.computed:
-                self.computed[held] = end
                 self.manager.settle(held, end)
                 assert held.copies() == []
-        self.manager.commit()
-        self.step = {}
+                if end == len(held.token_ids):
+                    held.token_ids.append(data.draw(st.integers(0, 2)))
+                    self.pending[held] -= 1
+                    if len(held.token_ids) == LONGEST or data.draw(st.integers(0, 9)) == 0:
+                        self._leave(held)
 
-    @precondition(lambda self: self.computed)
+    @precondition(lambda self: self.computed and not self.step)
     @rule(data=st.data())
     def abort(self, data):
         self._leave(data.draw(st.sampled_from(list(self.computed))))
@@ -111,17 +138,13 @@ class Operations(RuleBasedStateMachine):
 
     def _preempt(self, victim, planned=True):
         if planned and victim in self.step:
-            if not self.manager.is_withdrawable(victim):
-                self.manager.free(victim)  # its part of the step goes on, for others read it
-            else:
-                self.manager.withdraw(victim)
-                del self.step[victim]
+            assert self.manager.is_withdrawable(victim)
+            self.manager.withdraw(victim)
+            del self.step[victim]
         else:
             self.manager.free(victim)
         del self.computed[victim]
         self.waiting.insert(0, victim)
-        if victim in self.step:
-            del self.step[victim]
 
     def _compare_with_brute_force(self, held, hit):
         """The longest border at which every group has what it needs; behind it, the longest common part of a block."""
@@ -151,9 +174,10 @@ class Operations(RuleBasedStateMachine):
             return
         self.manager.check()
         for held in self.computed:
-            assert held.num_blocks <= self.manager.blocks_per_request(LONGEST)
+            if self.depth == 1:
+                assert held.num_blocks <= self.manager.blocks_per_request(LONGEST)
             if held.partial_hit is not None:
-                assert held in self.step
+                assert any(held in step for step in (self.step, *self.flying))
                 assert all(source.ref > 0 for source in held.partial_hit.sources)
 
     def teardown(self):
@@ -161,7 +185,8 @@ class Operations(RuleBasedStateMachine):
             return
         for held in list(self.computed):
             self._leave(held)
-        self.manager.commit()
+        for _ in range(len(self.flying) + 1):
+            self.manager.commit()
         self.manager.check()
         assert self.manager.num_free_blocks == self.manager.num_blocks
         assert self.manager.reset_prefix_cache() and self.manager.num_cached_blocks == 0

@@ -1,6 +1,6 @@
 """Drives the real scheduler with the scripted executor, checking the laws of the KV memory after every step."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -90,9 +90,14 @@ class Engine:
             faults=faults,
             max_num_seqs=self.config.max_num_seqs,
             max_num_batched_tokens=self.config.max_num_batched_tokens,
+            max_in_flight=self.scheduler.max_in_flight,
         )
         self.now_s = 0.0
         self.plans: list[StepPlan] = []
+        self.in_flight: deque[StepPlan] = deque()
+        """Plans that `plan_ahead` made and `land` has not run yet."""
+        self.discarded: Counter[str] = Counter()
+        """Request id -> tokens that came after its stop."""
         self.tokens: dict[str, list[int]] = defaultdict(list)
         self.outputs: dict[str, list[RequestOutput]] = defaultdict(list)
         self.finished: dict[str, FinishReason] = {}
@@ -111,7 +116,10 @@ class Engine:
 
     def finish(self, plan: StepPlan) -> list[RequestOutput]:
         """Executes a plan and hands its result in."""
-        outputs = self.scheduler.update(plan, self.executor.execute(plan), self.now_s)
+        result = self.executor.execute(plan)
+        for request_id, token_ids in zip(plan.request_ids, result.token_ids, strict=True):
+            self.discarded[request_id] += len(token_ids) if self.finished.get(request_id) == "stop" else 0
+        outputs = self.scheduler.update(plan, result, self.now_s)
         self.now_s += 1.0
         self.manager.check()
         for output in outputs:
@@ -122,16 +130,33 @@ class Engine:
                 self.finished[output.request_id] = output.finish_reason
         return outputs
 
-    def step(self) -> dict[str, int]:
-        """One whole step; returns request id -> tokens scheduled."""
-        plan = self.plan()
+    def plan_ahead(self) -> bool:
+        """Schedules without executing, if that may be and there is something; whether it was."""
+        if len(self.in_flight) == self.scheduler.max_in_flight:
+            return False
+        plan = self.scheduler.schedule(self.now_s)
+        if plan is not None:
+            self.plans.append(plan)
+            self.in_flight.append(plan)
+        self.manager.check()
+        return plan is not None
+
+    def land(self) -> dict[str, int]:
+        """Executes the oldest plan in flight and hands its result in; returns request id -> tokens scheduled."""
+        plan = self.in_flight.popleft()
         self.finish(plan)
         return dict(zip(plan.request_ids, plan.num_scheduled_tokens, strict=True))
+
+    def step(self) -> dict[str, int]:
+        """One whole step, with those behind it planned as far ahead as the scheduler does."""
+        while self.plan_ahead():
+            pass
+        return self.land()
 
     def run(self, max_steps: int = 10_000) -> None:
         """Steps until there is no work."""
         for _ in range(max_steps):
-            if not self.scheduler.has_work:
+            if not (self.scheduler.has_work or self.in_flight):
                 return
             self.step()
         raise AssertionError(f"not done after {max_steps} steps")

@@ -84,6 +84,7 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         threads=threads,
         isa=loaded.isa,
+        async_scheduling=scheduler.max_in_flight > 1,
         start_s=times.seconds,
     )
     return EngineCore(scheduler, runner, clock), info

@@ -1,29 +1,43 @@
 """The engine core: one scheduler, one executor, one loop. The same object runs in-process and in the server's core
-process; it holds no socket and no thread, and its clock is an argument."""
+process; it holds no socket, and its clock is an argument."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
+from octavo.engine.stepping import InBackground, InTurn, Stepping
 from octavo.errors import InvalidRequestError, QueueFullError
 from octavo.execution.protocols import StepExecutor
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.request import GenerateRequest
+from octavo.scheduling.plan import StepPlan
 from octavo.scheduling.scheduler import Scheduler
 
 
 class EngineCore:
-    """Steps requests through scheduler and executor: `schedule -> execute -> update`."""
+    """Steps requests through scheduler and executor: `schedule -> execute -> update`.
+
+    A scheduler that plans ahead has its steps run in the background. While step t + 1 runs the core takes in the result
+    of step t, its caller passes on what that has brought and takes in what is new, and the core plans step t + 2:
+
+        background    | step t        | step t + 1          | step t + 2 ...
+        core            plan t + 1 ...  update t | plan t + 2 ...
+
+    All but the steps themselves happens in the caller's thread, one call at a time.
+    """
 
     def __init__(self, scheduler: Scheduler, executor: StepExecutor, clock: Callable[[], float]) -> None:
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
+        self._stepping: Stepping = InBackground(executor) if scheduler.max_in_flight > 1 else InTurn(executor)
+        self._in_flight: deque[StepPlan] = deque()
         self._step_seconds = dict.fromkeys(("schedule_s", "prepare_s", "execute_s", "sample_s", "update_s"), 0.0)
 
     @property
     def has_work(self) -> bool:
         """Whether a call of `step` could do something."""
-        return self._scheduler.has_work
+        return self._scheduler.has_work or bool(self._in_flight)
 
     @property
     def queue_full(self) -> bool:
@@ -59,22 +73,32 @@ class EngineCore:
             self._scheduler.abort(request_id)
 
     def step(self) -> list[RequestOutput]:
-        """Runs one step. Any exception out of here means that the executor is lost, and with it the engine."""
-        started = self._clock()
-        plan = self._scheduler.schedule(started)
-        scheduled = self._clock()
-        if plan is None:
+        """Plans as far ahead as the scheduler does, waits for the oldest step in flight and takes its result in.
+
+        Any exception out of here means that the executor is lost, and with it the engine.
+        """
+        self._plan_ahead()
+        if not self._in_flight:
             return []
-        result = self._executor.execute(plan)
-        executed = self._clock()
-        outputs = self._scheduler.update(plan, result, executed)
+        result = self._stepping.land()
+        landed = self._clock()
+        outputs = self._scheduler.update(self._in_flight.popleft(), result, landed)
         spent = self._step_seconds
-        spent["schedule_s"] += scheduled - started
         spent["prepare_s"] += result.timings.prepare_s
         spent["execute_s"] += result.timings.execute_s
         spent["sample_s"] += result.timings.sample_s
-        spent["update_s"] += self._clock() - executed
+        spent["update_s"] += self._clock() - landed
         return outputs
+
+    def _plan_ahead(self) -> None:
+        while len(self._in_flight) < self._scheduler.max_in_flight:
+            started = self._clock()
+            plan = self._scheduler.schedule(started)
+            self._step_seconds["schedule_s"] += self._clock() - started
+            if plan is None:
+                return
+            self._in_flight.append(plan)
+            self._stepping.start(plan)
 
     def load(self) -> EngineLoad:
         """How busy the core is, with the totals of its counters; step times in seconds beside them."""
@@ -93,5 +117,6 @@ class EngineCore:
         return self._scheduler.reset_prefix_cache()
 
     def close(self) -> None:
-        """Releases the executor; idempotent."""
+        """Releases the executor, once no step runs any more; idempotent."""
+        self._stepping.close()
         self._executor.close()

@@ -32,6 +32,8 @@ class EngineInfo:
     """Tokens that they hold in requests of `max_model_len` tokens."""
     num_full_length_requests: int = 0
     """Requests of `max_model_len` tokens that they hold at one time."""
+    async_scheduling: bool = False
+    """Each step is planned while the one before it runs."""
     sampling_defaults: dict[str, float] = field(default_factory=dict)
     """temperature, top_p, top_k, ... that the model's own generation config recommends."""
     start_s: dict[str, float] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class EngineInfo:
             f"{_size(self.weight_bytes)} weights, KV {_size(self.kv_bytes)} = {self.num_kv_tokens:,} tokens "
             f"({self.num_full_length_requests:,} of full length), context {self.max_model_len:,}, "
             f"{self.max_num_batched_tokens:,}-token steps, "
-            f"{_count(self.max_num_seqs, 'sequence')}"
+            f"{_count(self.max_num_seqs, 'sequence')}{', planned a step ahead' if self.async_scheduling else ''}"
         )
 
 

@@ -63,6 +63,8 @@ class _Sequence:
         self.token_ids: list[int] = []
         self.digests = array("Q")
         self.tables = [list(ids) for ids in data.block_ids]
+        self.starts: list[int] = []
+        """First positions of its last parts of steps, as many as are looked at."""
         self.num_computed: int | None = None
         for token_id in data.token_ids:
             self.append(token_id)
@@ -84,12 +86,15 @@ class ScriptedExecutor:
         faults: FaultScript = no_faults,
         max_num_seqs: int | None = None,
         max_num_batched_tokens: int | None = None,
+        max_in_flight: int = 1,
     ) -> None:
         """
         Args:
             script: gives the tokens; None: a hash of known tokens and seed.
             faults: parts of steps that fail.
             max_num_seqs, max_num_batched_tokens: limits that plans must keep, where given.
+            max_in_flight: as the scheduler's. Plans made ahead do not know yet what came of the steps before: they may
+                read what these have spoiled, and swaps come so many steps later.
         """
         self.layout = layout
         self._vocab_size = vocab_size
@@ -97,6 +102,7 @@ class ScriptedExecutor:
         self._faults = faults
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
+        self._max_in_flight = max_in_flight
         self._next_step = 0
         self._sequences: dict[str, _Sequence] = {}
         num_slots = layout.num_blocks * layout.block_size
@@ -192,21 +198,22 @@ class ScriptedExecutor:
         _demand(expected is None or start == expected, f"{request_id}: {start} computed tokens, not {expected}")
         _demand(stop <= len(sequence.token_ids), f"{request_id}: runs to {stop} of {len(sequence.token_ids)} tokens")
         sequence.num_computed = stop
+        sequence.starts = [*sequence.starts, start][-self._max_in_flight :]
         for group, table in enumerate(sequence.tables):
-            self._check_table(request_id, group, table, start, stop)
+            self._check_table(request_id, group, table, sequence.starts[0], start, stop)
         return start, stop
 
     def _first_needed(self, group: int, position: int) -> int:
         """First position that a row at `position` reads in a group."""
         return self.layout.groups[group].spec.first_needed(position)
 
-    def _check_table(self, request_id: str, group: int, table: list[int], start: int, stop: int) -> None:
+    def _check_table(self, request_id: str, group: int, table: list[int], settled: int, start: int, stop: int) -> None:
         """Entries that rows `[start, stop)` need name blocks of their own. Those out of reach when the last full block
-        filled are the null block, and between these two there may be some of either kind."""
+        before position `settled` filled are the null block, and between these two there may be some of either kind."""
         size = self.layout.block_size
         needed = -(-stop // size)
         _demand(len(table) == needed, f"{request_id}: {len(table)} blocks for {stop} tokens, not {needed}")
-        first = self._first_needed(group, start // size * size) // size
+        first = self._first_needed(group, settled // size * size) // size
         _demand(not any(table[:first]), f"{request_id}: blocks before entry {first} are out of reach: {table}")
         held = [block for block in table[first : self._first_needed(group, start) // size] if block]
         held += table[self._first_needed(group, start) // size :]
@@ -264,7 +271,8 @@ class ScriptedExecutor:
         return content
 
     def _reads_garbage(self, request_id: str, start: int, stop: int) -> bool:
-        """Verifies all positions that rows `[start, stop)` read. True if some hold garbage written in this step."""
+        """Verifies all positions that rows `[start, stop)` read. True if some hold garbage that the plan could not know
+        of: written in this step, or in one that was in flight when it was made."""
         sequence = self._sequences[request_id]
         found_garbage = False
         for group, table in enumerate(sequence.tables):
@@ -273,7 +281,8 @@ class ScriptedExecutor:
             wrong = self._kv[slots] != self._content(sequence, group, first, stop)
             if not wrong.any():
                 continue
-            garbage = (self._kv[slots] == _GARBAGE) & (self._written_in[slots] == self._next_step)
+            recent = self._written_in[slots] > self._next_step - self._max_in_flight
+            garbage = (self._kv[slots] == _GARBAGE) & recent
             lost = first + np.flatnonzero(wrong & ~garbage)
             _demand(not lost.size, f"{request_id} reads KV that is not its own at positions {lost} of group {group}")
             found_garbage = True

@@ -11,9 +11,16 @@ from octavo.kv.request_blocks import RequestBlocks
 
 
 def check_conservation(
-    pool: BlockPool, groups: Sequence[GroupPolicy], children: Children | None, holders: Sequence[RequestBlocks]
+    pool: BlockPool,
+    groups: Sequence[GroupPolicy],
+    children: Children | None,
+    holders: Sequence[RequestBlocks],
+    uncommitted: Sequence[Block],
 ) -> None:
     """Verifies that no block is lost, shared by mistake, or cached without its prefix.
+
+    Args:
+        uncommitted: blocks published for steps that have not been computed.
 
     Raises:
         AssertionError: naming the law and the block.
@@ -25,6 +32,7 @@ def check_conservation(
         if group.is_closed:
             _check_closure(group.index)
             _check_eviction_order(pool, number)
+    _check_flights(groups, uncommitted)
     if children is not None:
         _check_children(children, groups)
     for held in holders:
@@ -74,6 +82,15 @@ def _check_closure(index: PrefixIndex) -> None:
         if block.parent is not None:
             _demand(index.get(block.parent.hash or b"") is block.parent, "a parent is published", block)
             _demand(block.ref <= block.parent.ref, "who holds a block holds its parent", block, block.parent)
+
+
+def _check_flights(groups: Sequence[GroupPolicy], uncommitted: Sequence[Block]) -> None:
+    in_flight = sorted(block.id for group in groups for block in group.index if block.in_flight)
+    listed = sorted(block.id for block in uncommitted)
+    _demand(in_flight == listed, "blocks in flight are those published for steps not done", in_flight, listed)
+    for block in (block for group in groups for block in group.index if not block.in_flight):
+        parent_has_landed = block.parent is None or not block.parent.in_flight
+        _demand(parent_has_landed, "a computed block has a computed parent", block, block.parent)
 
 
 def _check_children(children: Children, groups: Sequence[GroupPolicy]) -> None:

@@ -1,7 +1,9 @@
 """The KV manager: which block a request gets, what it shares, and when a block can be found again."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from octavo.kv.blocks import Block, BlockPool
@@ -35,8 +37,13 @@ class KVManager:
     """Owner of all block tables and of the prefix cache. Pure bookkeeping: no clock, no bytes, no I/O.
 
     The life of a request's blocks: `open` -> `match` -> `adopt` -> (`allocate` -> step -> `settle`)* -> `free`.
-    `allocate` makes the blocks that its step fills findable at once; `commit` ends the time in which that can be taken
-    back by `withdraw` (the step was not issued for this request) or `revoke` (its part of the step failed).
+    `allocate` makes the blocks that its step fills findable at once. That can be taken back: by `withdraw` while the
+    step is being planned (the request has no part in it after all), by `revoke` from then on (its part failed).
+
+        planned             in flight, oldest first            done
+        allocate, withdraw  --- `issue` --->  revoke  --- `commit` --->  settle
+
+    A step may be planned and issued while others are in flight; they run and are committed in their order.
     """
 
     def __init__(
@@ -72,8 +79,9 @@ class KVManager:
         self._children = Children() if can_copy and layout.block_size > 1 else None
         self._hasher = BlockHasher(fingerprint, layout.block_size)
         self._holders: dict[RequestBlocks, None] = {}
-        self._publications: list[tuple[RequestBlocks, Block]] = []
-        """By whom and what was published for steps that are not committed, parents before children."""
+        self._publications: deque[list[tuple[RequestBlocks, Block]]] = deque([[]])
+        """By whom and what was published for each step that is not committed, parents before children; the last one is
+        the step under planning."""
         self._no_blocks: BlockIds = ((),) * len(layout.groups)
 
     @property
@@ -193,7 +201,8 @@ class KVManager:
         self._holders[held] = None
 
     def allocate(self, held: RequestBlocks, num_tokens: int) -> BlockIds | None:
-        """Makes the tables cover the first `num_tokens` known tokens and publishes the blocks that become full.
+        """Makes the tables cover the first `num_tokens` tokens and publishes the blocks that become full of known ones.
+        Tokens that steps in flight will yield may be among them; what these fill is published by `settle`.
 
         Returns:
             [group] -> ids appended to its table; None, and nothing changed, if too few blocks are free.
@@ -206,12 +215,14 @@ class KVManager:
         else:
             new_ids = tuple(self._grow(table, group, missing) for group, table in enumerate(held.tables))
             held.max_blocks = max(held.max_blocks, held.num_blocks)
-        if num_tokens // self._block_size > held.num_settled and self._caching:
-            self._publish(held, num_tokens // self._block_size)
+        num_full = min(num_tokens, len(held.token_ids)) // self._block_size
+        if num_full > held.num_settled and self._caching:
+            self._publish(held, num_full)
         return new_ids
 
     def settle(self, held: RequestBlocks, num_computed_tokens: int) -> None:
-        """After a step: puts the request's tables in order for what is computed now, if that filled a block.
+        """After a step and its `commit`: puts the request's tables in order for what is computed now, if that filled a
+        block. `num_computed_tokens` leaves out what steps in flight compute.
 
         Full blocks that could not be published because their hash already was are dropped for the published twin;
         blocks behind them are published. Equal hash means equal bits, so the switch is invisible to the request. Then
@@ -232,13 +243,18 @@ class KVManager:
                 for group in groups:
                     self._let_go(held, group, first)
 
+    def issue(self) -> None:
+        """The step under planning is on its way: it will run, whatever becomes of its requests."""
+        self._publications.append([])
+
     def commit(self) -> None:
-        """The step in flight is done, what it published stays."""
-        for _, block in self._publications:
+        """The oldest step is done, what it published stays. With none in flight that is the one under planning."""
+        for _, block in self._publications.popleft():
             block.in_flight = False
             if block.tokens and self._children is not None:
                 self._children.add(block)
-        self._publications.clear()
+        if not self._publications:
+            self._publications.append([])
 
     def free(self, held: RequestBlocks) -> None:
         """Releases all blocks of a request, deepest first; what is published stays findable. Idempotent."""
@@ -255,36 +271,37 @@ class KVManager:
         self._holders.pop(held, None)
 
     def withdraw(self, held: RequestBlocks) -> None:
-        """Frees a request that was allocated for a step which is now planned without it.
+        """Frees a request that was allocated for the step under planning, which is now planned without it.
 
         What it published for that step will not be computed, so it is unpublished. Nobody can have found it yet:
         hits are looked up only after the last withdrawal of a step.
         """
-        self._unpublish([block for owner, block in self._publications if owner is held])
+        self._unpublish([block for owner, block in self._publications[-1] if owner is held])
         self.free(held)
 
     def is_withdrawable(self, held: RequestBlocks) -> bool:
         """Whether `withdraw` would take nothing from others: nobody else holds what it published for this step."""
-        return all(block.ref == 1 for owner, block in self._publications if owner is held)
+        return all(block.ref == 1 for owner, block in self._publications[-1] if owner is held)
 
     def revoke(self, failed: Collection[RequestBlocks]) -> list[RequestBlocks]:
-        """Unpublishes what the step in flight filled with garbage: the blocks published for it by requests whose part
-        failed (they may be freed by now), and by requests that hold such a block and so read it.
+        """Unpublishes what the oldest step in flight filled with garbage, and what later ones build on that: the blocks
+        published by requests whose part failed (they may be freed by now), and by requests that read such a block.
 
         Returns:
-            Those others. Their part of the step is garbage, too; they must be freed before anything else is allocated.
+            Those others, as far as they hold blocks. Their parts of the steps in flight are garbage, too; they must be
+            freed before anything else is allocated.
         """
         spoiled = set(failed)
-        touched: list[RequestBlocks] = []
+        suspects = dict.fromkeys([*self._holders, *(owner for owner, _ in self._uncommitted())])
         while True:
-            garbage = {block for owner, block in self._publications if owner in spoiled}
-            readers = [held for held in self._holders if held not in spoiled and _holds_any(held, garbage)]
+            garbage = {block for owner, block in self._uncommitted() if owner in spoiled}
+            names = {name for held in spoiled for name in held.hashes}
+            readers = [held for held in suspects if held not in spoiled and self._has_read(held, garbage, names)]
             if not readers:
                 break
             spoiled.update(readers)
-            touched += readers
-        self._unpublish([block for _, block in self._publications if block in garbage])
-        return [held for held in self._holders if held in set(touched)]
+        self._unpublish([block for _, block in self._uncommitted() if block in garbage])
+        return [held for held in self._holders if held in spoiled.difference(failed)]
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks. Refused, with False, while any block is held."""
@@ -297,12 +314,14 @@ class KVManager:
                 self._pool.demote(block)
         if self._children is not None:
             self._children.clear()
-        self._publications.clear()
+        for step in self._publications:
+            step.clear()
         return True
 
     def check(self) -> None:
         """Verifies conservation, see `check_conservation`. O(blocks); for tests and idle moments."""
-        check_conservation(self._pool, self._groups, self._children, list(self._holders))
+        published = [block for _, block in self._uncommitted()]
+        check_conservation(self._pool, self._groups, self._children, list(self._holders), published)
 
     # ---- hits
 
@@ -384,23 +403,31 @@ class KVManager:
     def _settle_blocks(self, held: RequestBlocks, num_full: int) -> None:
         self._name_blocks(held, num_full)
         for group in range(len(self._groups)):
-            for position in range(held.num_published[group], num_full):
-                self._settle_entry(held, group, position)
-            held.num_published[group] = num_full
-        held.num_settled = num_full
+            position = held.num_published[group]
+            while position < num_full and self._settle_entry(held, group, position):
+                position += 1
+            held.num_published[group] = position
+        held.num_settled = min(held.num_published)
 
-    def _settle_entry(self, held: RequestBlocks, group: int, position: int) -> None:
-        twin = self._groups[group].index.get(held.hashes[position])
+    def _settle_entry(self, held: RequestBlocks, group: int, position: int) -> bool:
+        """False if the entry has to wait: in a closed group nothing computed comes to stand behind a block in flight,
+        which must be without children if its part of the step fails."""
+        policy, table = self._groups[group], held.tables[group]
+        twin = policy.index.get(held.hashes[position])
+        before = table[position - 1] if twin is None and position else twin
+        if policy.is_closed and before is not None and before.in_flight:
+            return False
         if twin is None:
             block = self._publish_entry(held, group, position)
             if block.tokens and self._children is not None:
                 self._children.add(block)
-            return
-        own = held.tables[group][position]
+            return True
+        own = table[position]
         self._pool.touch(twin)
-        held.tables[group][position] = twin
+        table[position] = twin
         held.swaps.append((group, position, twin.id))
         self._pool.release(own)
+        return True
 
     def _let_go(self, held: RequestBlocks, group: int, first: int) -> None:
         """Empties the table entries before `first`. Blocks within reach of the junction are kept like others that were
@@ -427,7 +454,7 @@ class KVManager:
             while position < num_full and held.hashes[position] not in policy.index:
                 block = self._publish_entry(held, group, position)
                 block.in_flight = True
-                self._publications.append((held, block))
+                self._publications[-1].append((held, block))
                 position += 1
             held.num_published[group] = position
         held.num_settled = min(held.num_published)
@@ -449,7 +476,19 @@ class KVManager:
             self._forget(block)
             self._pool.demote(block)
         gone = set(blocks)
-        self._publications = [entry for entry in self._publications if entry[1] not in gone]
+        for step in self._publications:
+            step[:] = [entry for entry in step if entry[1] not in gone]
+
+    def _uncommitted(self) -> Iterator[tuple[RequestBlocks, Block]]:
+        """By whom and what was published for all steps that are not committed, parents before children."""
+        return chain.from_iterable(self._publications)
+
+    def _has_read(self, held: RequestBlocks, garbage: set[Block], names: set[BlockHash]) -> bool:
+        """Whether a request may have read one of these blocks. Of one that holds nothing any more only the names of
+        its blocks tell, and these say too much rather than too little."""
+        if held in self._holders:
+            return any(block in garbage for table in held.tables for block in table)
+        return not names.isdisjoint(held.hashes)
 
     def _forget(self, block: Block) -> None:
         """Makes a published block unfindable."""
@@ -468,10 +507,6 @@ def _groups_that_let_go(layout: KVLayout, policies: list[GroupPolicy]) -> list[t
         if group.spec.reach is not None:
             by_spec.setdefault(group.spec, []).append(index)
     return [(policies[groups[0]], groups) for groups in by_spec.values()]
-
-
-def _holds_any(held: RequestBlocks, blocks: set[Block]) -> bool:
-    return any(block in blocks for table in held.tables for block in table)
 
 
 def _is_private(block: Block) -> bool:

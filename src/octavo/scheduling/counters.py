@@ -20,6 +20,9 @@ class SchedulerCounters:
     copied_tokens: int = 0
     """Of these, tokens in blocks that were cached with another end: copied, not shared."""
     generation_tokens: int = 0
+    discarded_tokens: int = 0
+    """Sampled behind the token that ended a request, because the next step had been planned by then: one at most per
+    request, none where its length ends it."""
     computed_tokens: int = 0
     """Tokens run through the model, recomputation included."""
     recomputed_tokens: int = 0

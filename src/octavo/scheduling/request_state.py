@@ -21,14 +21,15 @@ class RequestStatus(Enum):
 class SchedulerRequest:
     """A live request. Mutated by the scheduler only.
 
-    |<---------- known tokens n = prompt + outputs ---------->|
-    |<---- c: computed ---->|        counted when scheduled: after `schedule` c includes the step in flight
+    |<---- known tokens n = prompt + outputs ---->|<- p: sampled in steps in flight, ids unknown ->|
+    |<---- c: computed ---->|        counted when scheduled: after `schedule` c includes the steps in flight
+
+    A step may run tokens up to n + p: by then those p will stand in the runner's slot.
     """
 
     __slots__ = (
         "_ending_token_ids",
         "_eos_token_ids",
-        "_max_total_tokens",
         "_most_computed",
         "_prompt_logprobs",
         "_stop_token_ids",
@@ -37,9 +38,11 @@ class SchedulerRequest:
         "blocks",
         "finish_reason",
         "has_emitted",
+        "max_total_tokens",
         "num_bypassed",
         "num_computed",
         "num_hit_tokens",
+        "num_pending",
         "request",
         "request_id",
         "stats",
@@ -73,6 +76,8 @@ class SchedulerRequest:
         self.arrival_work = arrival_work
         self.status = RequestStatus.WAITING
         self.num_computed = 0
+        self.num_pending = 0
+        """Tokens that steps in flight will yield, one each."""
         self.num_hit_tokens = 0
         """While it waits, under policies that ask: its tokens in the prefix cache, in whole blocks."""
         self.num_bypassed = 0
@@ -85,7 +90,8 @@ class SchedulerRequest:
         self._eos_token_ids = frozenset(request.eos_token_ids)
         self._stop_token_ids = frozenset(request.params.stop_token_ids)
         self._ending_token_ids = self._eos_token_ids | self._stop_token_ids
-        self._max_total_tokens = max_total_tokens(request, max_model_len)
+        self.max_total_tokens = max_total_tokens(request, max_model_len)
+        """Prompt + outputs at which it ends, whatever its tokens are."""
         self._most_computed = 0
         self._prompt_logprobs: list[LogprobRow | None] = [None]
 
@@ -100,7 +106,7 @@ class SchedulerRequest:
     @property
     def max_remaining_tokens(self) -> int:
         """Tokens it may still generate, at least 1 while it is live."""
-        return self._max_total_tokens - len(self.token_ids)
+        return self.max_total_tokens - len(self.token_ids)
 
     @property
     def arrival_s(self) -> float:
@@ -113,7 +119,7 @@ class SchedulerRequest:
         sampler masks ids that stop until then, so the first two cannot come early.
         """
         self.token_ids.append(token_id)
-        if token_id not in self._ending_token_ids and len(self.token_ids) < self._max_total_tokens:
+        if token_id not in self._ending_token_ids and len(self.token_ids) < self.max_total_tokens:
             return False
         if token_id in self._eos_token_ids:
             self.finish_reason = FinishReason.STOP
@@ -125,7 +131,7 @@ class SchedulerRequest:
         return True
 
     def run(self, num_scheduled: int) -> int:
-        """Books a step that computes the next `num_scheduled` tokens.
+        """Books a step that computes the next `num_scheduled` tokens, and yields one if that is all there are.
 
         Returns:
             How many of these had been computed before and were lost to preemption.
@@ -136,6 +142,8 @@ class SchedulerRequest:
         """
         start, stats = self.num_computed, self.stats
         end = self.num_computed = start + num_scheduled
+        if end == len(self.token_ids) + self.num_pending:
+            self.num_pending += 1
         stats.num_steps += 1
         stats.num_computed_tokens += num_scheduled
         if start == self._most_computed:
@@ -156,9 +164,10 @@ class SchedulerRequest:
         return None if self.request.params.prompt_logprobs is None else self._prompt_logprobs
 
     def preempt(self) -> None:
-        """Back to nothing computed; tokens stay. Its blocks are the caller's business."""
+        """Back to nothing computed; known tokens stay, what steps in flight yield is given up. Its blocks are the
+        caller's business."""
         self.status = RequestStatus.PREEMPTED
-        self.num_computed = 0
+        self.num_computed = self.num_pending = 0
         self.stats.num_preemptions += 1
         self._prompt_logprobs = [None]
 

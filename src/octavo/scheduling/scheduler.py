@@ -5,6 +5,7 @@ moves c towards n by some number of tokens; a request whose c reaches n yields a
 and resumption after preemption are all values of that number.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
@@ -34,8 +35,13 @@ RUNNING = RequestStatus.RUNNING
 class Scheduler:
     """Turns requests into step plans and step results into outputs. Pure: the clock is an argument.
 
-    Strictly alternating: `schedule` -> (plan is executed) -> `update`; `add` and `abort` at any time. A request is in
-    at most one of the waiting queue and the running set, which keeps the order of admission.
+    `schedule` -> (plan is executed) -> `update`, in the order of the plans; `add` and `abort` at any time. Up to
+    `max_in_flight` plans may be made before the first of them has been executed:
+
+        1    schedule 0, update 0, schedule 1, update 1, schedule 2, ...
+        2    schedule 0, schedule 1, update 0, schedule 2, update 1, ...        step t + 1 is planned while t runs
+
+    A request is in at most one of the waiting queue and the running set, which keeps the order of admission.
     """
 
     def __init__(
@@ -51,6 +57,8 @@ class Scheduler:
             ConfigError: no policy or rule has the configured name, or a weight cannot be read.
         """
         self.counters = SchedulerCounters()
+        self.max_in_flight = 2 if config.async_scheduling else 1
+        """Most steps planned and not taken in."""
         self._config = config
         self._manager = manager
         self._max_model_len = max_model_len
@@ -65,13 +73,17 @@ class Scheduler:
         self._starter = Starter(config, policy, manager, self._waiting, self._running, self._tenants, self._admission)
         self._requests: dict[str, SchedulerRequest] = {}
         self._num_arrived = 0
-        self._in_flight: StepDraft | None = None
+        self._in_flight: deque[StepDraft] = deque()
+        """Planned and not taken in, the oldest first."""
+        self._must_land = False
+        """Somebody has to be preempted, so the next step is planned when none is in flight."""
         self._no_blocks: BlockIds = ((),) * len(manager.layout.groups)
         self._finished_ids: list[str] = []
 
     @property
     def has_work(self) -> bool:
-        """Whether any request is unfinished. `schedule` returns a plan if and only if this is true."""
+        """Whether any request is unfinished. With no step in flight `schedule` returns a plan if and only if this is
+        true."""
         return bool(self._requests)
 
     @property
@@ -124,39 +136,47 @@ class Scheduler:
         return True
 
     def schedule(self, now_s: float) -> StepPlan | None:
-        """Plans the next step: at least one request with at least one token each, or None without work.
+        """Plans the next step: at least one request with at least one token each. None without work, and as long as all
+        work waits for the steps in flight.
 
         Raises:
-            RuntimeError: the result of the previous plan has not been handed in.
+            RuntimeError: `max_in_flight` steps are in flight.
         """
-        if self._in_flight is not None:
+        if len(self._in_flight) >= self.max_in_flight:
             raise RuntimeError("schedule() was called before update() of the step in flight")
-        draft = StepDraft(self._config.max_num_batched_tokens)
+        if self._must_land and self._in_flight:
+            return None
+        draft = StepDraft(self._config.max_num_batched_tokens, may_preempt=not self._in_flight)
         self._resume_running(draft)
         self._admit_waiting(draft, now_s)
         if not draft.shares:
             self._resume_running(draft)  # with the budget of an eviction that helped nobody
+        self._must_land = draft.must_land
         return self._build_plan(draft)
 
     def update(self, plan: StepPlan, result: StepResult, now_s: float) -> list[RequestOutput]:
         """Takes in what a step produced.
 
         Returns:
-            One output per request that got a token or ended; none for unfinished prompts and aborted requests.
+            One output per request that got a token or ended; none for unfinished prompts and for requests that had
+            ended before.
 
         Raises:
-            RuntimeError: the result does not belong to the step in flight or breaks the contract of `StepResult`.
+            RuntimeError: the result does not belong to the oldest step in flight or breaks the contract of
+                `StepResult`.
         """
         draft = self._land(plan, result)
         outputs = self._end_failed(draft, result.errors, now_s)
-        self._take_prompt_logprobs(result.prompt_logprobs)
+        self._manager.commit()
+        self._take_prompt_logprobs(draft, result.prompt_logprobs)
         logprobs: Iterable[Sequence[LogprobRow] | None] = result.logprobs or repeat(None, len(draft.shares))
-        for request, token_ids, rows in zip(draft.shares, result.token_ids, logprobs, strict=True):
-            if request.status is RUNNING:
-                output = self._advance(request, token_ids, rows, now_s)
+        for (request, share), token_ids, rows in zip(draft.shares.items(), result.token_ids, logprobs, strict=True):
+            if request.status is RUNNING and request not in draft.void:
+                output = self._advance(request, share[0] + share[1], token_ids, rows, now_s)
                 if output is not None:
                     outputs.append(output)
-        self._manager.commit()
+            elif request.finish_reason is FinishReason.STOP:
+                self.counters.discarded_tokens += len(token_ids)
         return outputs
 
     def load(self) -> EngineLoad:
@@ -181,7 +201,8 @@ class Scheduler:
     def _resume_running(self, draft: StepDraft) -> None:
         """Gives running requests their tokens, in order of admission, making room where blocks are short.
 
-        A live request has n <= max_model_len - 1 and c < n here, so each can use a token and none passes the context.
+        Tokens that steps in flight yield count as known. A live request has n <= max_model_len - 1 and c < n here, so
+        each can use a token and none passes the context; but for one whose last token is in flight, which is done.
         """
         limit, size = self._chunk_limit(), self._manager.layout.block_size
         allocate, no_blocks = self._manager.allocate, self._no_blocks
@@ -191,8 +212,11 @@ class Scheduler:
                 return
             if request.status is not RUNNING:
                 continue  # It fell to make room for one before it.
+            num_known = len(request.token_ids) + request.num_pending
+            if num_known == request.max_total_tokens:
+                continue
             start = request.num_computed
-            end = min(len(request.token_ids), start + most)
+            end = min(num_known, start + most)
             new_block_ids: BlockIds | None = no_blocks
             if start % size == 0 or start // size != end // size:  # else it stays within a block that it has
                 new_block_ids = allocate(request.blocks, end)
@@ -209,16 +233,20 @@ class Scheduler:
         return self._config.max_num_batched_tokens
 
     def _make_room(self, request: SchedulerRequest, num_tokens: int, draft: StepDraft) -> BlockIds | None:
-        """Preempts victims until the blocks can be allocated; None if the request itself falls.
+        """Preempts victims until the blocks can be allocated; None if the request itself falls, or sits this step out
+        because nobody may be preempted yet.
 
         When it is the victim the walk goes on behind it (vLLM stops there): the others may fit, and as the last of
         them always does, a plan is never empty.
         """
+        draft.is_short = True
+        if not draft.may_preempt:
+            draft.must_land = True
+            return None
         new_block_ids: BlockIds | None = None
         while new_block_ids is None:
             victim = self._running.pick_victim(list(self._running))
             self._running.preempt(victim, draft)
-            draft.has_preempted = True
             if victim is request:
                 return None
             new_block_ids = self._manager.allocate(request.blocks, num_tokens)
@@ -227,13 +255,13 @@ class Scheduler:
     def _admit_waiting(self, draft: StepDraft, now_s: float) -> None:
         """Nobody is admitted in a step that ran out of blocks: those just freed are for those who were short of
         them."""
-        if self._waiting and not draft.has_preempted:
+        if self._waiting and not draft.is_short:
             self._starter.admit_waiting(draft, self._chunk_limit(), now_s)
 
     def _build_plan(self, draft: StepDraft) -> StepPlan | None:
         """Freezes the draft; c advances now, before the step has run."""
         if not draft.shares:
-            if self.has_work:
+            if self.has_work and not self._in_flight:
                 raise RuntimeError("there is work, but no request could be given a token: this would never end")
             return None
         plan = draft.to_plan(self.counters.steps, self._running.take_preempted_ids(), self._finished_ids)
@@ -245,33 +273,37 @@ class Scheduler:
             for request, (_, num_tokens, _) in draft.shares.items():
                 self._tenants.charge(request.request.tenant, num_tokens)
         self._finished_ids = []
-        self._in_flight = draft
+        self._in_flight.append(draft)
+        self._manager.issue()
         return plan
 
     # ---- taking in results
 
     def _land(self, plan: StepPlan, result: StepResult) -> StepDraft:
-        """Ends the flight of a step."""
-        draft = self._in_flight
-        if draft is None or not plan.step == result.step == self.counters.steps - 1:
+        """Ends the flight of the oldest step."""
+        oldest = self.counters.steps - len(self._in_flight)
+        if not self._in_flight or not plan.step == result.step == oldest:
             raise RuntimeError(
                 f"update() got plan {plan.step} and result {result.step}; "
-                f"{'no step' if draft is None else f'step {self.counters.steps - 1}'} is in flight"
+                f"{f'step {oldest}' if self._in_flight else 'no step'} is in flight"
             )
-        self._in_flight = None
-        return draft
+        return self._in_flight.popleft()
 
     def _end_failed(self, draft: StepDraft, errors: dict[str, str], now_s: float) -> list[RequestOutput]:
-        """Ends requests whose part of the step failed, and starts those anew that read what these have written."""
+        """Ends requests whose part of the step failed, and starts those anew that read what these have written. What
+        they do in the steps in flight is void."""
         if not errors:
             return []
         failed = [request for request in draft.shares if request.request_id in errors]
         if len(failed) < len(errors):
             raise RuntimeError(f"the step result reports errors of requests that were not in the step: {errors}")
+        failed = [request for request in failed if request not in draft.void]
         touched = set(self._manager.revoke([request.blocks for request in failed]))
         for request in list(self._running):
             if request.blocks in touched:
                 self._running.send_back(request)
+                for later in self._in_flight:
+                    later.void.add(request)
         return [
             self._fail(request, errors[request.request_id], now_s) for request in failed if request.status is RUNNING
         ]
@@ -280,21 +312,30 @@ class Scheduler:
         self._finish(request, FinishReason.ERROR, now_s)
         return failure(request, problem)
 
-    def _take_prompt_logprobs(self, rows_by_id: dict[str, list[LogprobRow]]) -> None:
-        for request_id, rows in rows_by_id.items():
-            request = self._requests.get(request_id)
-            if request is not None and request.status is RUNNING:
-                request.add_prompt_logprobs(rows)
+    @staticmethod
+    def _take_prompt_logprobs(draft: StepDraft, rows_by_id: dict[str, list[LogprobRow]]) -> None:
+        if not rows_by_id:
+            return
+        for request in draft.shares:
+            if request.status is RUNNING and request not in draft.void:
+                request.add_prompt_logprobs(rows_by_id.get(request.request_id, []))
 
     def _advance(
-        self, request: SchedulerRequest, token_ids: tuple[int, ...], rows: Sequence[LogprobRow] | None, now_s: float
+        self,
+        request: SchedulerRequest,
+        num_computed: int,
+        token_ids: tuple[int, ...],
+        rows: Sequence[LogprobRow] | None,
+        now_s: float,
     ) -> RequestOutput | None:
-        """Takes in one request's part of a step; None while its prompt is unfinished."""
-        self._manager.settle(request.blocks, request.num_computed)
-        if request.num_computed < len(request.token_ids):
+        """Takes in one request's part of a step, which has computed its first `num_computed` tokens; None while its
+        prompt is unfinished."""
+        self._manager.settle(request.blocks, num_computed)
+        if num_computed < len(request.token_ids):
             if token_ids:
                 raise RuntimeError(f"the step result holds tokens for {request.request_id}, whose prompt is unfinished")
             return None
+        request.num_pending -= 1
         if not token_ids:
             return self._fail(request, "the executor returned neither a token nor an error", now_s)
         output = take_tokens(request, token_ids, rows, now_s)

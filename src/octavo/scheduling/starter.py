@@ -54,6 +54,8 @@ class Starter:
                 self._running.enter(request, now_s)
                 for other in passed:
                     other.num_bypassed += 1
+            elif draft.must_land:
+                break
             elif self._running.has_place and request.status is not RequestStatus.PREEMPTED:
                 self._waiting.set_aside(request)
                 passed.append(request)
@@ -104,7 +106,8 @@ class Starter:
         num_private = sum(self._manager.num_private_blocks(victim.blocks) for victim in victims)
         if self._admission.num_missing(request, hit, len(self._running)) > num_private:
             return False
-        while victims:
+        draft.must_land = not draft.may_preempt
+        while victims and draft.may_preempt:
             victim = self._running.pick_victim(victims)
             victims.remove(victim)
             self._running.preempt(victim, draft)

@@ -13,16 +13,23 @@ Share = tuple[int, int, BlockIds]
 class StepDraft:
     """Who runs in a step, in plan order, and what is left of the token budget."""
 
-    __slots__ = ("admitted", "budget", "evicted", "has_preempted", "shares")
+    __slots__ = ("admitted", "budget", "evicted", "is_short", "may_preempt", "must_land", "shares", "void")
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, *, may_preempt: bool = True) -> None:
         self.budget = budget
+        self.may_preempt = may_preempt
+        """Whether no other step is in flight. Nobody is preempted before: who yields is decided by what is known, and
+        no part of a step in flight belongs to somebody who waits."""
         self.shares: dict[SchedulerRequest, Share] = {}
         self.admitted: dict[SchedulerRequest, None] = {}
-        self.has_preempted = False
+        self.is_short = False
         """Whether running requests were short of blocks."""
+        self.must_land = False
+        """Whether somebody has to be preempted, once that may be."""
         self.evicted: set[SchedulerRequest] = set()
         """Preempted to let more urgent ones start."""
+        self.void: set[SchedulerRequest] = set()
+        """In flight: whose part is garbage, for they read what others wrote who failed before."""
 
     def add(self, request: SchedulerRequest, num_tokens: int, new_block_ids: BlockIds) -> None:
         """Gives a request its share and charges the budget."""

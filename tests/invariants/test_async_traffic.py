@@ -1,0 +1,187 @@
+"""Random traffic with steps planned ahead: every interleaving of arrivals, plans, landings, aborts and resets.
+
+As in `test_random_traffic` the harness verifies conservation after each plan and each landing, and the scripted
+executor every plan and every read of the KV memory: no block of a step in flight is written or reused by mistake. Here:
+the tokens are those a request gets alone, so those of sync scheduling; a request discards at most one; whoever
+fails or is aborted takes nobody along; nothing is left behind.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from octavo.request.request import GenerateRequest
+from octavo.scheduling.scheduler import Scheduler
+from tests.invariants.test_random_traffic import (
+    CONTEXT,
+    check_nothing_is_kept,
+    check_tenants,
+    engine_options,
+    make_engine,
+    requests,
+    seeded_traffic,
+)
+from tests.scheduling.harness import FULL, WINDOWED, Engine, alone
+
+
+class FailingParts:
+    """Faults to come: request -> the number of tokens in its cache from which on its parts fail."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, int] = {}
+
+    def __call__(self, request_id: str, num_computed: int) -> str | None:
+        return "broken" if num_computed >= self.at.get(request_id, 10**9) else None
+
+
+def check_ends(engine: Engine, wanted: dict[str, GenerateRequest], aborted: set[str], failing: FailingParts) -> None:
+    """Everybody got what it gets alone, up to where it was aborted or failed."""
+    assert set(engine.finished) | aborted == set(wanted) and not set(engine.finished) & aborted
+    for name, request in wanted.items():
+        expected, got = alone(request, CONTEXT), engine.tokens[name]
+        last_computed = len(request.prompt_token_ids) + len(expected) - 1
+        if name in aborted:
+            assert got == expected[: len(got)]
+        elif failing.at.get(name, 10**9) <= last_computed:
+            assert engine.finished[name] == "error" and got == expected[: len(got)]
+        else:
+            assert engine.finished[name] in ("stop", "length") and got == expected
+
+
+class Interleavings(RuleBasedStateMachine):
+    """What the core's thread may do while a step runs, in any order."""
+
+    @initialize(options=engine_options)
+    def start(self, options):
+        self.failing = FailingParts()
+        self.engine = make_engine({**options, "async_scheduling": True, "faults": self.failing})
+        self.requests: dict[str, GenerateRequest] = {}
+        self.aborted: set[str] = set()
+
+    @rule(data=st.data(), fails=st.sampled_from([None, None, None, 1, 5, 12, 20]))
+    def arrive(self, data, fails):
+        request = data.draw(requests(f"r{len(self.requests)}"))
+        self.requests[request.request_id] = request
+        if fails is not None:
+            self.failing.at[request.request_id] = fails
+        self.engine.add(request)
+
+    @rule()
+    def plan(self):
+        planned = self.engine.plan_ahead()
+        assert planned or self.engine.in_flight or not self.engine.scheduler.has_work
+
+    @precondition(lambda self: self.engine.in_flight)
+    @rule()
+    def land(self):
+        self.engine.land()
+
+    @rule(count=st.integers(1, 5))
+    def step(self, count):
+        for _ in range(count):
+            if self.engine.scheduler.has_work or self.engine.in_flight:
+                self.engine.step()
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def abort(self, data):
+        name = data.draw(st.sampled_from(sorted(self.requests)))
+        was_live = name not in self.engine.finished and name not in self.aborted
+        assert self.engine.scheduler.abort(name) == was_live
+        if was_live:
+            self.aborted.add(name)
+
+    @rule()
+    def reset_prefix_cache(self):
+        idle = self.engine.manager.num_free_blocks == self.engine.manager.num_blocks
+        assert self.engine.scheduler.reset_prefix_cache() == idle
+        self.engine.manager.check()
+
+    @invariant()
+    def everybody_is_somewhere(self):
+        if not hasattr(self, "engine"):
+            return
+        live = set(self.requests) - set(self.engine.finished) - self.aborted
+        assert self.engine.num_running + self.engine.num_waiting == len(live)
+        assert self.engine.num_running <= self.engine.config.max_num_seqs
+        check_tenants(self.engine)
+
+    def teardown(self):
+        if not hasattr(self, "engine"):
+            return
+        engine = self.engine
+        engine.run(max_steps=3000)
+        check_nothing_is_kept(engine)
+        assert engine.manager.num_free_blocks == engine.manager.num_blocks
+        assert not any(engine.manager._publications)
+        check_ends(engine, self.requests, self.aborted, self.failing)
+        assert all(count <= 1 for count in engine.discarded.values())
+        assert engine.counters["discarded_tokens"] == engine.discarded.total() <= engine.counters["finished_stop"]
+
+
+TestInterleavings = Interleavings.TestCase
+TestInterleavings.settings = settings(max_examples=100, stateful_step_count=30)
+
+
+@pytest.mark.slow
+class TestManyInterleavings(Interleavings.TestCase):
+    """The same for longer, with other examples."""
+
+    settings = settings(max_examples=500, stateful_step_count=60)
+
+
+@settings(max_examples=60)
+@given(engine_options, st.data())
+def test_any_finite_set_of_requests_finishes_in_a_pool_for_one(options, data):
+    """Liveness with nothing to spare, although what a step in flight will free is still held."""
+    engine = make_engine({**options, "spare_blocks": 0, "async_scheduling": True})
+    wanted = [data.draw(requests(f"r{i}")) for i in range(data.draw(st.integers(1, 8)))]
+    engine.add(*wanted)
+    engine.run(max_steps=5000)
+    assert [engine.tokens[request.request_id] for request in wanted] == [alone(request, CONTEXT) for request in wanted]
+
+
+@settings(max_examples=40)
+@given(engine_options, st.data())
+def test_nobody_is_preempted_with_a_part_in_flight(options, data):
+    """Unless what it read was garbage: so no token of a preempted request is ever on its way."""
+    engine = make_engine({**options, "async_scheduling": True})
+    wanted = [data.draw(requests(f"r{i}")) for i in range(data.draw(st.integers(1, 10)))]
+    engine.add(*wanted)
+    while engine.scheduler.has_work or engine.in_flight:
+        flying = [name for plan in engine.in_flight for name in plan.request_ids]
+        if engine.plan_ahead():
+            assert not (flying and engine.in_flight[-1].preempted_request_ids)
+        else:
+            engine.land()
+
+
+def test_seeded_traffic_reaches_the_rare_paths_and_survives_them(monkeypatch):
+    """Landings awaited for want of blocks, void parts, late ends and overrun tokens all happen here."""
+    reached = dict.fromkeys(("awaited", "void", "discarded", "preemptions", "copies", "let_go"), 0)
+    land = Scheduler._land
+
+    def counted_land(self, plan, result):
+        draft = land(self, plan, result)
+        reached["void"] += len(draft.void)
+        reached["awaited"] += draft.must_land
+        return draft
+
+    monkeypatch.setattr(Scheduler, "_land", counted_land)
+    for seed in range(24):
+        layers = (FULL, WINDOWED) if seed % 2 else (FULL,)
+        pool = (18, 30) if seed % 2 else (10, 16)
+        options = {"layers": layers, "sub_block_match": True, "async_scheduling": True}
+        engine, wanted = seeded_traffic(seed, pool, tuple(range(0, 1000, 9)), **options)
+        for request in wanted:
+            name = request.request_id
+            if engine.finished.get(name) in ("stop", "length"):
+                assert engine.tokens[name] == alone(request, CONTEXT)
+        assert engine.manager.num_free_blocks == engine.manager.num_blocks
+        assert max(engine.discarded.values(), default=0) <= 1
+        reached["discarded"] += engine.counters["discarded_tokens"]
+        reached["preemptions"] += engine.counters["preemptions"]
+        reached["copies"] += engine.counters["copied_tokens"]
+        reached["let_go"] += sum(swap.block_id == 0 for plan in engine.plans for swap in plan.block_swaps)
+    assert all(reached.values()), reached
