@@ -29,8 +29,6 @@ from octavo.hub import resolve
 from octavo.request.params import SamplingParams
 from octavo.request.request import GenerateRequest
 
-FIGURES = ("hit_rate", "copied_tokens", "ttft_p50_ms", "ttft_p99_ms", "output_tokens_per_s", "computed_tokens")
-
 
 @dataclass(frozen=True)
 class Turn:

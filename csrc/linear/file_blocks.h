@@ -18,12 +18,6 @@ inline uint16_t read_u16(const uint8_t* p) {
   return value;
 }
 
-inline uint32_t read_u32(const uint8_t* p) {
-  uint32_t value;
-  std::memcpy(&value, p, 4);
-  return value;
-}
-
 // 16 bytes of nibbles: low ones are inputs 0..15, high ones 16..31.
 inline void read_nibbles(const uint8_t* p, uint8_t* codes) {
   for (int i = 0; i < 16; i++) {

@@ -9,20 +9,19 @@ fails or is aborted takes nobody along; nothing is left behind.
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
-from octavo.request.request import GenerateRequest
 from octavo.scheduling.scheduler import Scheduler
 from tests.invariants.test_random_traffic import (
     CONTEXT,
-    check_nothing_is_kept,
-    check_tenants,
+    TrafficRules,
+    check_that_all_finish,
     engine_options,
     make_engine,
     requests,
     seeded_traffic,
 )
-from tests.scheduling.harness import FULL, WINDOWED, Engine, alone
+from tests.scheduling.harness import FULL, WINDOWED, alone
 
 
 class FailingParts:
@@ -35,37 +34,19 @@ class FailingParts:
         return "broken" if num_computed >= self.at.get(request_id, 10**9) else None
 
 
-def check_ends(engine: Engine, wanted: dict[str, GenerateRequest], aborted: set[str], failing: FailingParts) -> None:
-    """Everybody got what it gets alone, up to where it was aborted or failed."""
-    assert set(engine.finished) | aborted == set(wanted) and not set(engine.finished) & aborted
-    for name, request in wanted.items():
-        expected, got = alone(request, CONTEXT), engine.tokens[name]
-        last_computed = len(request.prompt_token_ids) + len(expected) - 1
-        if name in aborted:
-            assert got == expected[: len(got)]
-        elif failing.at.get(name, 10**9) <= last_computed:
-            assert engine.finished[name] == "error" and got == expected[: len(got)]
-        else:
-            assert engine.finished[name] in ("stop", "length") and got == expected
-
-
-class Interleavings(RuleBasedStateMachine):
+class Interleavings(TrafficRules):
     """What the core's thread may do while a step runs, in any order."""
 
     @initialize(options=engine_options)
     def start(self, options):
         self.failing = FailingParts()
-        self.engine = make_engine({**options, "async_scheduling": True, "faults": self.failing})
-        self.requests: dict[str, GenerateRequest] = {}
-        self.aborted: set[str] = set()
+        self.open(make_engine({**options, "async_scheduling": True, "faults": self.failing}))
 
     @rule(data=st.data(), fails=st.sampled_from([None, None, None, 1, 5, 12, 20]))
     def arrive(self, data, fails):
-        request = data.draw(requests(f"r{len(self.requests)}"))
-        self.requests[request.request_id] = request
+        request = self.add(data)
         if fails is not None:
             self.failing.at[request.request_id] = fails
-        self.engine.add(request)
 
     @rule()
     def plan(self):
@@ -83,41 +64,21 @@ class Interleavings(RuleBasedStateMachine):
             if self.engine.scheduler.has_work or self.engine.in_flight:
                 self.engine.step()
 
-    @precondition(lambda self: self.requests)
-    @rule(data=st.data())
-    def abort(self, data):
-        name = data.draw(st.sampled_from(sorted(self.requests)))
-        was_live = name not in self.engine.finished and name not in self.aborted
-        assert self.engine.scheduler.abort(name) == was_live
-        if was_live:
-            self.aborted.add(name)
-
-    @rule()
-    def reset_prefix_cache(self):
-        idle = self.engine.manager.num_free_blocks == self.engine.manager.num_blocks
-        assert self.engine.scheduler.reset_prefix_cache() == idle
-        self.engine.manager.check()
-
-    @invariant()
-    def everybody_is_somewhere(self):
-        if not hasattr(self, "engine"):
-            return
-        live = set(self.requests) - set(self.engine.finished) - self.aborted
-        assert self.engine.num_running + self.engine.num_waiting == len(live)
-        assert self.engine.num_running <= self.engine.config.max_num_seqs
-        check_tenants(self.engine)
-
-    def teardown(self):
-        if not hasattr(self, "engine"):
-            return
+    def check_ends(self) -> None:
+        """As alone, up to where it was aborted or failed; at most one token too many."""
         engine = self.engine
-        engine.run(max_steps=3000)
-        check_nothing_is_kept(engine)
-        assert engine.manager.num_free_blocks == engine.manager.num_blocks
         assert not any(engine.manager._publications)
-        check_ends(engine, self.requests, self.aborted, self.failing)
         assert all(count <= 1 for count in engine.discarded.values())
         assert engine.counters["discarded_tokens"] == engine.discarded.total() <= engine.counters["finished_stop"]
+        for name, request in self.requests.items():
+            expected, got = alone(request, CONTEXT), engine.tokens[name]
+            last_computed = len(request.prompt_token_ids) + len(expected) - 1
+            if name in self.aborted:
+                assert got == expected[: len(got)]
+            elif self.failing.at.get(name, 10**9) <= last_computed:
+                assert engine.finished[name] == "error" and got == expected[: len(got)]
+            else:
+                assert engine.finished[name] in ("stop", "length") and got == expected
 
 
 TestInterleavings = Interleavings.TestCase
@@ -135,11 +96,7 @@ class TestManyInterleavings(Interleavings.TestCase):
 @given(engine_options, st.data())
 def test_any_finite_set_of_requests_finishes_in_a_pool_for_one(options, data):
     """Liveness with nothing to spare, although what a step in flight will free is still held."""
-    engine = make_engine({**options, "spare_blocks": 0, "async_scheduling": True})
-    wanted = [data.draw(requests(f"r{i}")) for i in range(data.draw(st.integers(1, 8)))]
-    engine.add(*wanted)
-    engine.run(max_steps=5000)
-    assert [engine.tokens[request.request_id] for request in wanted] == [alone(request, CONTEXT) for request in wanted]
+    check_that_all_finish(make_engine({**options, "spare_blocks": 0, "async_scheduling": True}), data)
 
 
 @settings(max_examples=40)

@@ -1,6 +1,6 @@
 """Blocks and the pool they come from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from octavo.kv.hashing import BlockHash
 
@@ -189,24 +189,18 @@ class BlockPool:
 
     def release(self, block: Block) -> None:
         """Drops a reference. Without any left a published block stays findable until it is reused."""
-        block.ref -= 1
-        if block.ref > 0:
-            return
-        if block.hash is None:
-            self._free.push_front(block)
-        else:
-            self._free.push_back(block)
+        self._drop(block, self._free.push_back)
 
     def let_go(self, block: Block) -> None:
         """Drops a reference as `release` does, but a published block goes before all that are kept for their use: in
         the middle of a prefix, out of reach, hardly anybody can go on from it."""
+        self._drop(block, self._free.push_before_mark)
+
+    def _drop(self, block: Block, keep: Callable[[Block], None]) -> None:
+        """`keep` says where a published block without references goes; an unpublished one is reused first."""
         block.ref -= 1
-        if block.ref > 0:
-            return
-        if block.hash is None:
-            self._free.push_front(block)
-        else:
-            self._free.push_before_mark(block)
+        if block.ref == 0:
+            (self._free.push_front if block.hash is None else keep)(block)
 
     def demote(self, block: Block) -> None:
         """Moves a block that lost its hash to where the order of reuse wants it; no-op while it is referenced."""
