@@ -3,6 +3,8 @@
 // Exactness. A row (one head of one token) is computed by ONE sequence of float operations, given its own position:
 //   - keys are taken in tiles of 64 tokens at absolute positions; a score is one accumulator over the head's dims,
 //     ascending; online softmax moves from tile to tile (Milakov and Gimelshein 2018); its sum runs in eight lanes;
+//   - where K and V are codes with scales, a score is multiplied by its key's scale once it is complete, a softmax
+//     weight by its value's scale before the value is added; the softmax sum takes the weight as it is;
 //   - values are added for exactly the tokens the row sees, ascending;
 //   - tiles are gathered into partitions of 256 absolute tokens, each starting afresh, merged in ascending order.
 // So it makes no difference how many rows share a call, which thread has which partition, or how a prompt was cut.
@@ -12,24 +14,26 @@
 #include <cstdint>
 
 #include "base/isa.h"
-#include "ops/ops.h"
+#include "base/number_type.h"
 
 namespace octavo {
 
 constexpr int kPageTokens = 16;
 constexpr int kTileTokens = 64;
+constexpr int kTilePages = kTileTokens / kPageTokens;
 constexpr int kPartitionTokens = 256;
 constexpr int kSumLanes = 8;           // of a softmax sum: token j of a tile goes to lane j % 8
 constexpr int kMaxAttentionRows = 48;  // heads * tokens of one task
 
 // K and V of one layer. A block of `block_size` tokens (a power of two) is cut in pages of min(block_size, 16) tokens:
-//   K: [page][kv_head][head_dim][token]      V: [page][kv_head][token][head_dim]
-// K is transposed so that scores of eight tokens (or sixteen) are one vector and need no horizontal sum.
+//   K: [page][kv_head]{[head_dim][token], scales [token]}      V: [page][kv_head]{[token][head_dim], scales [token]}
+// What stands in braces is a run of memory (attention/layout.h); only 8-bit formats have scales. K is transposed so
+// that scores of eight tokens (or sixteen) are one vector and need no horizontal sum.
 struct CacheLayer {
   uint8_t* k;
   uint8_t* v;
   size_t block_bytes;  // from one block to the next, in K as in V
-  FloatType type;
+  NumberType type;
   int kv_heads, head_dim, block_size;
   int window;  // tokens a position sees, itself included; kNoWindow for all
 
@@ -66,16 +70,18 @@ struct AttentionScratch {
   static size_t floats(int max_head_dim);
   AttentionScratch(float* memory, int max_head_dim);
 
-  float* q;        // [rows][head_dim], scaled
-  float* scores;   // [rows][kTileTokens]
-  float* mixed;    // [rows][head_dim] of the current partition
-  float* total;    // [rows][head_dim] of the partitions merged so far
-  float* keys;     // one tile as floats, [page][head_dim][kPageTokens]
-  float* values;   // [page][kPageTokens][head_dim]
-  float* lanes;    // [rows][kSumLanes] softmax sums
-  float* largest;  // [rows] running maximum of the partition
-  float* rescale;  // [rows]
-  float* sum;      // [rows] softmax sum of the partition
+  float* q;             // [rows][head_dim], scaled
+  float* scores;        // [rows][kTileTokens]
+  float* mixed;         // [rows][head_dim] of the current partition
+  float* total;         // [rows][head_dim] of the partitions merged so far
+  float* keys;          // one tile as floats, [page][head_dim][kPageTokens]
+  float* values;        // [page][kPageTokens][head_dim]
+  float* key_scales;    // [kTileTokens], where a tile is gathered
+  float* value_scales;  // [kTileTokens]
+  float* lanes;         // [rows][kSumLanes] softmax sums
+  float* largest;       // [rows] running maximum of the partition
+  float* rescale;       // [rows]
+  float* sum;           // [rows] softmax sum of the partition
   float* total_largest;
   float* total_sum;
 };

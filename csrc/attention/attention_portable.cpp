@@ -14,7 +14,7 @@ const AttentionKernels& attention_kernels(Isa isa) {
 
 size_t AttentionScratch::floats(int max_head_dim) {
   const size_t rows = kMaxAttentionRows, dims = max_head_dim;
-  return rows * (3 * dims + kTileTokens + kSumLanes + 5) + 2 * kTileTokens * dims;
+  return rows * (3 * dims + kTileTokens + kSumLanes + 5) + 2 * kTileTokens * (dims + 1);
 }
 
 AttentionScratch::AttentionScratch(float* memory, int max_head_dim) {
@@ -29,6 +29,8 @@ AttentionScratch::AttentionScratch(float* memory, int max_head_dim) {
   total = take(rows * dims);
   keys = take(kTileTokens * dims);
   values = take(kTileTokens * dims);
+  key_scales = take(kTileTokens);
+  value_scales = take(kTileTokens);
   scores = take(rows * kTileTokens);
   lanes = take(rows * kSumLanes);
   largest = take(rows);

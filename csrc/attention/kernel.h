@@ -31,6 +31,11 @@ struct AttentionKernel {
 
   // ---- softmax of a tile
 
+  template <class Scales>
+  static void scale_by_keys(float* scores, int count, const Scales& scales) {
+    for (int i = 0; i < count; i += kLanes) scales.of_keys(V::load(scores + i), i).store(scores + i);
+  }
+
   static void softcap(float* scores, int count, float cap) {
     const V c = V::broadcast(cap);
     for (int i = 0; i < count; i += kLanes) (c * tanh(V::load(scores + i) / c)).store(scores + i);
@@ -51,14 +56,15 @@ struct AttentionKernel {
   }
 
   // Turns scores into weights e^(s - largest), scales what the row has so far to the new maximum, adds up the sum.
-  static void weigh(AttentionScratch& scratch, int row, int count, int head_dim) {
+  template <class Scales>
+  static void weigh(AttentionScratch& scratch, int row, int count, int head_dim, const Scales& scales) {
     float* scores = scratch.scores + row * kTileTokens;
     const V largest = V::broadcast(scratch.largest[row]), factor = V::broadcast(scratch.rescale[row]);
     float* lanes = scratch.lanes + row * kSumLanes;
     typename V::Eight sum = V::Eight::load(lanes) * V::Eight::broadcast(scratch.rescale[row]);
     for (int i = 0; i < count; i += kLanes) {
       const V e = exp(V::load(scores + i) - largest);
-      e.store(scores + i);
+      scales.of_values(e, i).store(scores + i);
       sum = V::add_eights(sum, e);
     }
     sum.store(lanes);
@@ -67,12 +73,14 @@ struct AttentionKernel {
     for (int d = 0; d < head_dim; d += kLanes) (V::load(mixed + d) * factor).store(mixed + d);
   }
 
-  static void softmax(const AttentionTask& task, Range tokens, int start, int length, int count,
+  template <class Scales>
+  static void softmax(const AttentionTask& task, Range tokens, int start, int length, int count, const Scales& scales,
                       AttentionScratch& scratch) {
     for (int t = tokens.begin; t < tokens.end; t++) {
       const Range seen = seen_by(task, task.position + t, start, length);
       for (int row = t * task.heads; row < (t + 1) * task.heads; row++) {
         float* scores = scratch.scores + row * kTileTokens;
+        if constexpr (Scales::kBytes > 0) scale_by_keys(scores, count, scales);
         if (task.softcap > 0) softcap(scores, count, task.softcap);
         const float before = scratch.largest[row], now = mask(scores, count, seen);
         scratch.largest[row] = now > before ? now : before;
@@ -84,7 +92,7 @@ struct AttentionKernel {
       const int lanes = at_most(kLanes, rows.end - row);
       exp(V::load_part(scratch.rescale + row, lanes)).store_part(scratch.rescale + row, lanes);
     }
-    for (int row = rows.begin; row < rows.end; row++) weigh(scratch, row, count, task.layer->head_dim);
+    for (int row = rows.begin; row < rows.end; row++) weigh(scratch, row, count, task.layer->head_dim, scales);
   }
 
   // ---- one tile
@@ -113,14 +121,15 @@ struct AttentionKernel {
     }
   }
 
-  template <class T, class Fetch>
-  static void tile(const AttentionTask& task, const TilePages<T>& tile, Range tokens, int start, int length,
-                   AttentionScratch& scratch, Fetch& fetch) {
+  template <class T, class Scales, class Fetch>
+  static void tile(const AttentionTask& task, const TilePages<T>& tile, const Scales& scales, Range tokens, int start,
+                   int length, AttentionScratch& scratch, Fetch& fetch) {
     const int head_dim = task.layer->head_dim, row = tokens.begin * task.heads;
     const int pages = (length + kPageTokens - 1) / kPageTokens;
     Tile<V, T>::score(scratch.q + row * head_dim, (tokens.end - tokens.begin) * task.heads, head_dim, tile.keys, pages,
                       scratch.scores + row * kTileTokens, fetch);
-    softmax(task, tokens, start, length, pages * kPageTokens, scratch);
+    fetch.template step<Scales::kBytes>();
+    softmax(task, tokens, start, length, pages * kPageTokens, scales, scratch);
     mix_seen(task, tile, tokens, start, length, scratch, fetch);
   }
 
@@ -131,18 +140,19 @@ struct AttentionKernel {
                        AttentionScratch& scratch) {
     Nothing nothing;
     if (task.layer->block_size < kPageTokens) {
-      return tile(task, Pages<V>::template gathered<T>(task, start, length, scratch), tokens, start, length, scratch,
-                  nothing);
+      const TilePages<float> pages = Pages<V>::template gathered<T>(task, start, length, scratch);
+      return tile(task, pages, Pages<V>::template gathered_scales<T>(scratch), tokens, start, length, scratch, nothing);
     }
     const int pages = (length + kPageTokens - 1) / kPageTokens;
     const TilePages<T> stored = Pages<V>::template tile_pages<T>(task, start, pages);
+    const TileScales<T> scales = Pages<V>::tile_scales(task, stored, pages);
     if (sizeof(T) < sizeof(float) && task.rows() > kWidenRows) {
-      return tile(task, Pages<V>::widened(stored, pages, task.layer->head_dim, scratch), tokens, start, length, scratch,
-                  nothing);
+      const TilePages<float> wide = Pages<V>::widened(stored, pages, task.layer->head_dim, scratch);
+      return tile(task, wide, scales, tokens, start, length, scratch, nothing);
     }
-    if (task.rows() > kWidenRows) return tile(task, stored, tokens, start, length, scratch, nothing);
+    if (task.rows() > kWidenRows) return tile(task, stored, scales, tokens, start, length, scratch, nothing);
     Ahead<V> fetch = Pages<V>::template ahead<T>(task, next, start);
-    tile(task, stored, tokens, start, length, scratch, fetch);
+    tile(task, stored, scales, tokens, start, length, scratch, fetch);
   }
 
   // ---- partitions
@@ -189,12 +199,16 @@ struct AttentionKernel {
   static Range any_partition(const AttentionTask& task, const AttentionTask* next, int partition,
                              AttentionScratch& scratch) {
     switch (task.layer->type) {
-      case FloatType::Fp32:
+      case NumberType::Fp32:
         return partition_of<float>(task, next, partition, scratch);
-      case FloatType::Fp16:
+      case NumberType::Fp16:
         return partition_of<Half>(task, next, partition, scratch);
-      default:
+      case NumberType::Bf16:
         return partition_of<BFloat16>(task, next, partition, scratch);
+      case NumberType::Int8:
+        return partition_of<Int8>(task, next, partition, scratch);
+      default:
+        return partition_of<E4m3>(task, next, partition, scratch);
     }
   }
 

@@ -1,8 +1,8 @@
 // Where the keys and values of a tile lie: in the cache's pages, or widened or gathered into the thread's own memory.
 #pragma once
 #include "attention/range.h"
+#include "attention/scales.h"
 #include "attention/tile.h"
-#include "base/half.h"
 
 namespace octavo {
 namespace {
@@ -17,11 +17,23 @@ struct Pages {
     TilePages<T> out;
     for (int p = 0; p < pages; p++) {
       const int token = start + p * kPageTokens;
-      const size_t page = token % layer.block_size / kPageTokens;
-      const size_t offset = (page * layer.kv_heads + task.kv_head) * layer.head_dim * kPageTokens * sizeof(T) +
-                            task.blocks[token / layer.block_size] * layer.block_bytes;
-      out.keys[p] = reinterpret_cast<const T*>(layer.k + offset);
-      out.values[p] = reinterpret_cast<const T*>(layer.v + offset);
+      const int block = task.blocks[token / layer.block_size], page = token % layer.block_size / kPageTokens;
+      const size_t run = run_at(layer, block, page, task.kv_head);
+      out.keys[p] = reinterpret_cast<const T*>(layer.k + run);
+      out.values[p] = reinterpret_cast<const T*>(layer.v + run);
+    }
+    return out;
+  }
+
+  // The scales behind the numbers of `tile`.
+  template <class T>
+  static TileScales<T> tile_scales(const AttentionTask& task, const TilePages<T>& tile, int pages) {
+    TileScales<T> out;
+    if constexpr (kIsCode<T>) {
+      for (int p = 0; p < pages; p++) {
+        out.keys[p] = scales_of(*task.layer, reinterpret_cast<const uint8_t*>(tile.keys[p]));
+        out.values[p] = scales_of(*task.layer, reinterpret_cast<const uint8_t*>(tile.values[p]));
+      }
     }
     return out;
   }
@@ -56,19 +68,35 @@ struct Pages {
     for (int j = 0; j < kTileTokens; j++) {
       float* key = scratch.keys + static_cast<size_t>(j / kPageTokens) * dims * kPageTokens + j % kPageTokens;
       if (j >= length) {
+        scratch.key_scales[j] = scratch.value_scales[j] = 0.0f;
         for (int d = 0; d < dims; d++) key[d * kPageTokens] = 0.0f;
         continue;
       }
-      const size_t block = task.blocks[(start + j) / size] * layer.block_bytes;
       const int offset = (start + j) % size;
-      const T* k =
-          reinterpret_cast<const T*>(layer.k + block) + static_cast<size_t>(task.kv_head) * dims * size + offset;
-      const T* v =
-          reinterpret_cast<const T*>(layer.v + block) + (static_cast<size_t>(task.kv_head) * size + offset) * dims;
+      const size_t run = run_at(layer, task.blocks[(start + j) / size], 0, task.kv_head);
+      const T* k = reinterpret_cast<const T*>(layer.k + run) + offset;
+      const T* v = reinterpret_cast<const T*>(layer.v + run) + offset * dims;
+      if constexpr (kIsCode<T>) {
+        scratch.key_scales[j] = scales_of(layer, layer.k + run)[offset];
+        scratch.value_scales[j] = scales_of(layer, layer.v + run)[offset];
+      }
       for (int d = 0; d < dims; d++) key[d * kPageTokens] = widen(k[d * size]);
       for (int d = 0; d < dims; d += kLanes) V::load(v + d).store(scratch.values + static_cast<size_t>(j) * dims + d);
     }
     return scratch_pages(scratch, dims);
+  }
+
+  // The scales that `gathered` has put beside the numbers.
+  template <class T>
+  static TileScales<T> gathered_scales(const AttentionScratch& scratch) {
+    TileScales<T> out;
+    if constexpr (kIsCode<T>) {
+      for (int p = 0; p < kTilePages; p++) {
+        out.keys[p] = scratch.key_scales + p * kPageTokens;
+        out.values[p] = scratch.value_scales + p * kPageTokens;
+      }
+    }
+    return out;
   }
 
   // ---- what comes next
@@ -87,7 +115,7 @@ struct Pages {
   static Ahead<V> tile_ahead(const AttentionTask& task, int start, int end) {
     const int pages = (at_most(end - start, kTileTokens) + kPageTokens - 1) / kPageTokens;
     const TilePages<T> next = tile_pages<T>(task, start, pages);
-    Ahead<V> out(task.layer->head_dim * kPageTokens * static_cast<int>(sizeof(T)));
+    Ahead<V> out(static_cast<int>(run_bytes(*task.layer)));
     for (int p = 0; p < pages; p++) out.add(next.keys[p]);
     for (int p = 0; p < pages; p++) out.add(next.values[p]);
     return out;

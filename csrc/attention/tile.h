@@ -7,8 +7,6 @@
 namespace octavo {
 namespace {
 
-constexpr int kTilePages = kTileTokens / kPageTokens;
-
 // Where a tile's pages lie for one KV head.
 template <class T>
 struct TilePages {

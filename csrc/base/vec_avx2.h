@@ -2,7 +2,7 @@
 #pragma once
 #include <immintrin.h>
 
-#include "base/half.h"
+#include "base/codes.h"
 
 namespace octavo {
 namespace {
@@ -23,6 +23,12 @@ struct Avx2Vec {
   static Avx2Vec load(const BFloat16* p) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_words(p)), 16))};
   }
+  static Avx2Vec load(const Int8* p) { return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_bytes(p)))}; }
+  static Avx2Vec load(const E4m3* p) {
+    // Sign and exponent of a code are where a half has them once the sign has skipped a bit.
+    const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(load_bytes(p)), 7);
+    return {_mm256_cvtph_ps(_mm_and_si128(shifted, _mm_set1_epi16(static_cast<int16_t>(0xbfff))))};
+  }
   static Avx2Vec load_part(const float* p, int n) { return {_mm256_maskload_ps(p, first_lanes(n))}; }
   void store(float* p) const { _mm256_storeu_ps(p, v); }
   void store(Half* p) const {
@@ -32,6 +38,21 @@ struct Avx2Vec {
     alignas(32) float lane[8];
     _mm256_store_ps(lane, v);
     for (int i = 0; i < 8; i++) narrow(lane[i], p + i);
+  }
+  void store(Int8* p) const {
+    const __m256i codes = _mm256_cvtps_epi32(v);
+    store_bytes(p, _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1)));
+  }
+  // See narrow(float, E4m3*).
+  void store(E4m3* p) const {
+    const __m256 power = _mm256_and_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000)));
+    const __m256 magic = _mm256_mul_ps(_mm256_max_ps(power, _mm256_set1_ps(0x1p-14f)), _mm256_set1_ps(0x1p20f));
+    const Avx2Vec rounded{_mm256_sub_ps(_mm256_add_ps(abs(*this).v, magic), magic)};
+    const __m128i halves = _mm256_cvtps_ph(copysign(rounded, *this).v, _MM_FROUND_TO_NEAREST_INT);
+    // A code with its sign in all higher bits, so that packing leaves it as it is.
+    const __m128i code = _mm_and_si128(_mm_srai_epi16(halves, 7), _mm_set1_epi16(0x7f));
+    const __m128i sign = _mm_and_si128(_mm_srai_epi16(halves, 8), _mm_set1_epi16(static_cast<int16_t>(0xff80)));
+    store_bytes(p, _mm_or_si128(code, sign));
   }
   void store_part(float* p, int n) const { _mm256_maskstore_ps(p, first_lanes(n), v); }
 
@@ -80,6 +101,11 @@ struct Avx2Vec {
 
  private:
   static __m128i load_words(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+  static __m128i load_bytes(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
+  // The low bytes of eight words between -128 and 127.
+  static void store_bytes(void* p, __m128i words) {
+    _mm_storel_epi64(static_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+  }
   static __m256i first_lanes(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

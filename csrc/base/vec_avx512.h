@@ -22,12 +22,24 @@ struct Avx512Vec {
   static Avx512Vec load(const BFloat16* p) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_words(p)), 16))};
   }
+  static Avx512Vec load(const Int8* p) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_bytes(p)))}; }
+  static Avx512Vec load(const E4m3* p) {  // as Avx2Vec does it
+    const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(load_bytes(p)), 7);
+    return {_mm512_cvtph_ps(_mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xbfff))))};
+  }
   static Avx512Vec load_part(const float* p, int n) { return {_mm512_maskz_loadu_ps(lanes_between(0, n), p)}; }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   void store(Half* p) const {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
   void store(BFloat16* p) const {
+    low().store(p);
+    high().store(p + 8);
+  }
+  void store(Int8* p) const {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
+  }
+  void store(E4m3* p) const {
     low().store(p);
     high().store(p + 8);
   }
@@ -71,6 +83,7 @@ struct Avx512Vec {
  private:
   Eight low() const { return {_mm512_castps512_ps256(v)}; }
   Eight high() const { return {_mm512_extractf32x8_ps(v, 1)}; }
+  static __m128i load_bytes(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
   static __m256i load_words(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 };
 

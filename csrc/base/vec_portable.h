@@ -1,8 +1,8 @@
 // Eight float lanes in plain C++. Every operation has the same result as its AVX2 twin (vec_avx2.h), lane by lane, and
 // the two horizontal ones add and compare in the same order.
 #pragma once
+#include "base/codes.h"
 #include "base/fma.h"
-#include "base/half.h"
 
 namespace octavo {
 namespace {

@@ -1,7 +1,7 @@
 // Speed of paged attention on one core: thread CPU time, 20th percentile of many calls. Sequences rotate over 160 MB of
 // KV, so decoding streams it from memory; blocks lie in a shuffled order.
-//   bench_attention [avx512|avx2|portable] [fp16|bf16|fp32] [HEADS KV_HEADS HEAD_DIM]...   without shapes: the table of
-//   docs/executor.md
+//   bench_attention [avx512|avx2|portable] [fp16|bf16|fp32|int8|fp8] [HEADS KV_HEADS HEAD_DIM]...
+// Without shapes: the table of docs/executor.md.
 #include <time.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/layout.h"
 #include "base/memory.h"
 
 using namespace octavo;
@@ -52,19 +53,22 @@ double percentile_seconds(Call&& call) {
 // KV of one layer, full of small numbers, and the working memory around it.
 class Rig {
  public:
-  Rig(const AttentionKernels& kernels, Heads shape, FloatType type, int context)
+  Rig(const AttentionKernels& kernels, Heads shape, NumberType type, int context)
       : kernels_(kernels), shape_(shape), context_(context) {
-    const size_t block_bytes = static_cast<size_t>(shape.kv_heads) * shape.head_dim * kBlock * float_bytes(type);
+    layer_ = {nullptr, nullptr, 0, type, shape.kv_heads, shape.head_dim, kBlock, CacheLayer::kNoWindow};
+    const size_t block_bytes = half_bytes(layer_);
     const int blocks_each = (context + kBlock - 1) / kBlock;
     sequences_ = std::max<int>(1, static_cast<int>(kStreamBytes / (2 * block_bytes * blocks_each)));
     const int blocks = sequences_ * blocks_each;
     k_ = Region(2 * block_bytes * blocks, "keys and values");
-    layer_ = {k_.data(),      k_.data() + block_bytes, 2 * block_bytes, type,
-              shape.kv_heads, shape.head_dim,          kBlock,          CacheLayer::kNoWindow};
+    layer_.k = k_.data();
+    layer_.v = k_.data() + block_bytes;
+    layer_.block_bytes = 2 * block_bytes;
     table_.resize(blocks);
     for (int i = 0; i < blocks; i++) table_[i] = i;
     for (int i = blocks - 1; i > 0; i--) std::swap(table_[i], table_[std::rand() % (i + 1)]);
-    const std::vector<float> row(static_cast<size_t>(shape.kv_heads) * shape.head_dim, 0.25f);
+    std::vector<float> row(static_cast<size_t>(shape.kv_heads) * shape.head_dim);
+    for (size_t i = 0; i < row.size(); i++) row[i] = std::sin(static_cast<float>(i));
     for (int slot = 0; slot < blocks * kBlock; slot++) kernels.write(layer_, slot, row.data(), row.data());
     memory_.resize(AttentionScratch::floats(shape.head_dim) + 16);
     q_.assign(static_cast<size_t>(kPromptTokens) * shape.heads * shape.head_dim, 0.1f);
@@ -118,7 +122,7 @@ class Rig {
   std::vector<float> memory_, q_, out_;
 };
 
-void report(const AttentionKernels& kernels, Heads shape, FloatType type) {
+void report(const AttentionKernels& kernels, Heads shape, NumberType type) {
   std::printf("| %d / %d x %d ", shape.heads, shape.kv_heads, shape.head_dim);
   for (int context : kContexts) {
     Rig rig(kernels, shape, type, context);
@@ -157,13 +161,12 @@ int main(int argc, char** argv) {
     return std::string(otherwise);
   };
   const AttentionKernels& kernels = attention_kernels(resolve_isa(take({"avx512", "avx2", "portable"}, "auto")));
-  const std::string type = take({"fp16", "bf16", "fp32"}, "fp16");
+  const std::string type = take({"fp16", "bf16", "fp32", "int8", "fp8"}, "fp16");
   std::vector<Heads> shapes;
   for (size_t i = 0; i + 2 < args.size(); i += 3) {
     shapes.push_back({std::atoi(args[i].c_str()), std::atoi(args[i + 1].c_str()), std::atoi(args[i + 2].c_str())});
   }
   std::printf("| heads / kv heads x dim, %s | one token at context 128: us (GB/s) | 512 | 2048 | 8192 ", type.c_str());
   std::printf("| 128 prompt tokens ending at 128: GFLOP/s | 512 | 2048 |\n|---|---|---|---|---|---|---|---|\n");
-  const FloatType stored = type == "fp16" ? FloatType::Fp16 : type == "bf16" ? FloatType::Bf16 : FloatType::Fp32;
-  for (const Heads& shape : shapes.empty() ? kShapes : shapes) report(kernels, shape, stored);
+  for (const Heads& shape : shapes.empty() ? kShapes : shapes) report(kernels, shape, number_type("format", type));
 }

@@ -36,13 +36,6 @@ void require_size(const char* array, size_t size, size_t expected) {
                               std::to_string(expected));
 }
 
-FloatType float_type(const std::string& name) {
-  if (name == "fp32") return FloatType::Fp32;
-  if (name == "fp16") return FloatType::Fp16;
-  if (name == "bf16") return FloatType::Bf16;
-  throw std::invalid_argument("kv_dtype='" + name + "': must be 'fp32', 'fp16' or 'bf16'");
-}
-
 Function gate_function(const std::string& name) {
   if (name == "silu") return Function::Silu;
   if (name == "gelu_tanh") return Function::GeluTanh;
@@ -60,7 +53,8 @@ class PyExecutor {
              const std::string& kv_dtype, const std::vector<Layer>& layers)
       : executor_(pool, resolve_isa(isa),
                   {max_tokens, max_rows, max_seqs, max_positions, vocab_size, num_groups, num_blocks, block_size},
-                  {num_blocks, block_size, layers_per_block, float_type(kv_dtype)}, layer_shapes(layers)) {}
+                  {num_blocks, block_size, layers_per_block, number_type("kv_dtype", kv_dtype)},
+                  layer_shapes(layers)) {}
 
   Executor& native() { return executor_; }
 

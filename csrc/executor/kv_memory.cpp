@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "attention/layout.h"
+
 namespace octavo {
 namespace {
 
@@ -30,23 +32,29 @@ void check_layer(const KvShape& shape, const KvLayerShape& layer) {
   }
 }
 
+// A layer that has no place yet.
+CacheLayer cache_layer(const KvShape& shape, const KvLayerShape& layer) {
+  return {nullptr, nullptr, 0, shape.type, layer.kv_heads, layer.head_dim, shape.block_size, layer.window};
+}
+
 }  // namespace
 
 KvMemory::KvMemory(const KvShape& shape, const std::vector<KvLayerShape>& layers) : shape_(shape) {
   check_shape(shape);
   for (const auto& layer : layers) {
     check_layer(shape, layer);
-    const size_t bytes =
-        static_cast<size_t>(layer.kv_heads) * layer.head_dim * shape.block_size * float_bytes(shape.type);
-    half_bytes_ = std::max(half_bytes_, Arena::padded(bytes));
+    half_bytes_ = std::max(half_bytes_, Arena::padded(half_bytes(cache_layer(shape, layer))));
   }
   block_bytes_ = 2 * half_bytes_;
   region_ =
       Region(block_bytes_ * shape.num_blocks * shape.layers_per_block,
              "KV blocks (" + std::to_string(shape.num_blocks) + " of " + std::to_string(shape.block_size) + " tokens)");
   for (const auto& layer : layers) {
-    layers_.push_back({array(layer.place), array(layer.place) + half_bytes_, block_bytes_, shape.type, layer.kv_heads,
-                       layer.head_dim, shape.block_size, layer.window});
+    CacheLayer placed = cache_layer(shape, layer);
+    placed.k = array(layer.place);
+    placed.v = placed.k + half_bytes_;
+    placed.block_bytes = block_bytes_;
+    layers_.push_back(placed);
     groups_.push_back(layer.group);
     places_by_group_.resize(std::max<size_t>(places_by_group_.size(), layer.group + 1));
     places_by_group_[layer.group] = std::max(places_by_group_[layer.group], layer.place + 1);

@@ -11,7 +11,7 @@ namespace octavo {
 // How cache layers lie over the pool; see src/octavo/kv/spec.py.
 struct KvShape {
   int num_blocks, block_size, layers_per_block;
-  FloatType type;
+  NumberType type;
 };
 
 // A layer's place: block b of its group's table is block b of array number `place`.

@@ -41,9 +41,7 @@ FloatsOut evaluate(const std::string& function, FloatsIn x, const std::string& i
 }
 
 FloatsOut round_trip(const std::string& type, FloatsIn x, const std::string& isa) {
-  static const std::map<std::string, FloatType> types{
-      {"fp32", FloatType::Fp32}, {"fp16", FloatType::Fp16}, {"bf16", FloatType::Bf16}};
-  const FloatType stored = lookup(types, "type", type);
+  const NumberType stored = number_type("type", type);
   const int n = static_cast<int>(x.size());
   const auto buffer = std::make_unique<uint32_t[]>(n);
   FloatsOut out = new_array(n);
@@ -59,7 +57,7 @@ void bind_ops(nb::module_& m) {
   m.def("evaluate", &evaluate, nb::arg("function"), nb::arg("x"), nb::arg("isa"),
         "exp, tanh, silu or gelu_tanh of every element, as the kernels compute it.");
   m.def("round_trip", &round_trip, nb::arg("type"), nb::arg("x"), nb::arg("isa"),
-        "Every element stored as fp32, fp16 or bf16 and loaded again.");
+        "Every element stored as fp32, fp16, bf16, int8 or fp8 (codes without a scale) and loaded again.");
 }
 
 }  // namespace octavo

@@ -2,17 +2,12 @@
 // nothing but the row. One table per instruction set; all tables give equal bits.
 #pragma once
 #include "base/isa.h"
+#include "base/number_type.h"
 
 namespace octavo {
 
 // Elementary functions by name, for tests and for the gates.
 enum class Function { Exp, Tanh, Silu, GeluTanh };
-
-// Which 16-bit (or 32-bit) floats to store.
-enum class FloatType { Fp32, Fp16, Bf16 };
-constexpr int float_bytes(FloatType type) {
-  return type == FloatType::Fp32 ? 4 : 2;
-}
 
 struct RowKernels {
   // For each of `groups` parts of the row: out = x / sqrt(mean(x^2) + eps) * weight[width / groups]. out may be x.
@@ -30,9 +25,9 @@ struct RowKernels {
   void (*softcap)(float* x, float cap, int n);
   // out = function(x), for any n
   void (*map)(Function function, const float* x, int n, float* out);
-  // Stores floats in another width, and loads them back.
-  void (*narrow)(FloatType type, const float* x, int n, void* out);
-  void (*widen)(FloatType type, const void* x, int n, float* out);
+  // Stores numbers in another format, and loads them back; those to become codes must lie in their range.
+  void (*narrow)(NumberType type, const float* x, int n, void* out);
+  void (*widen)(NumberType type, const void* x, int n, float* out);
 };
 
 const RowKernels& row_kernels_portable();

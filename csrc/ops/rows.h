@@ -2,6 +2,7 @@
 #pragma once
 #include <cmath>
 
+#include "base/codes.h"
 #include "base/vec_math.h"
 #include "ops/ops.h"
 
@@ -137,24 +138,32 @@ struct Rows {
     for (; i < n; i++) out[i] = octavo::widen(x[i]);
   }
 
-  static void narrow(FloatType type, const float* x, int n, void* out) {
+  static void narrow(NumberType type, const float* x, int n, void* out) {
     switch (type) {
-      case FloatType::Fp32:
+      case NumberType::Fp32:
         return narrow_to(x, n, static_cast<float*>(out));
-      case FloatType::Fp16:
+      case NumberType::Fp16:
         return narrow_to(x, n, static_cast<Half*>(out));
-      case FloatType::Bf16:
+      case NumberType::Bf16:
         return narrow_to(x, n, static_cast<BFloat16*>(out));
+      case NumberType::Int8:
+        return narrow_to(x, n, static_cast<Int8*>(out));
+      case NumberType::Fp8:
+        return narrow_to(x, n, static_cast<E4m3*>(out));
     }
   }
-  static void widen(FloatType type, const void* x, int n, float* out) {
+  static void widen(NumberType type, const void* x, int n, float* out) {
     switch (type) {
-      case FloatType::Fp32:
+      case NumberType::Fp32:
         return widen_from(static_cast<const float*>(x), n, out);
-      case FloatType::Fp16:
+      case NumberType::Fp16:
         return widen_from(static_cast<const Half*>(x), n, out);
-      case FloatType::Bf16:
+      case NumberType::Bf16:
         return widen_from(static_cast<const BFloat16*>(x), n, out);
+      case NumberType::Int8:
+        return widen_from(static_cast<const Int8*>(x), n, out);
+      case NumberType::Fp8:
+        return widen_from(static_cast<const E4m3*>(x), n, out);
     }
   }
 

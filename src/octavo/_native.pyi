@@ -82,7 +82,10 @@ def evaluate(function: str, x: _Float32, isa: str) -> _Float32:
     """exp, tanh, silu or gelu_tanh of every element of `x[n]`, as the kernels compute it."""
 
 def round_trip(type: str, x: _Float32, isa: str) -> _Float32:  # noqa: A002
-    """Every element of `x[n]` stored as fp32, fp16 or bf16 and loaded again."""
+    """Every element of `x[n]` stored as fp32, fp16, bf16, int8 or fp8 and loaded again.
+
+    int8 and fp8 store codes without a scale: `x` lies in [-127, 127] or [-1.75, 1.75].
+    """
 
 # --- executor ---------------------------------------------------------------------------------------------------
 

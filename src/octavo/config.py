@@ -55,7 +55,7 @@ class CacheConfig:
     num_kv_blocks: int | None = None
     """Exact number of blocks (tests, comparisons); wins over kv_cache_memory_bytes."""
     kv_cache_dtype: KVDtype = KVDtype.FP16
-    """Number format of cached K and V."""
+    """Number format of cached K and V; int8 and fp8 (e4m3) take about half the bytes of fp16."""
     enable_prefix_caching: bool = True
     """Reuse the KV blocks of equal prompt prefixes."""
     sub_block_match: bool = True

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.kv_dtypes import Answers, speed_table
 from benchmarks.step_cost import as_markdown, by_kind, kind_of, python_share
 from octavo.execution.loader.tiny import write_tiny_model
 
@@ -84,3 +85,32 @@ def test_each_op_is_measured_against_its_bound(tmp_path: Path) -> None:
         assert op["seconds"] > 0
         assert op["bound"]["seconds"] > 0
     assert ops[0]["work"] == {"int8_ops": 2 * 2 * 960 * 576, "float_ops": 0, "memory_bytes": 960 * 576 * 34 // 32}
+
+
+def test_formats_of_kv_take_turns_on_a_tiny_model(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny.gguf")
+    out = tmp_path / "kv"
+    printed = run(
+        "kv_dtypes.py", "--model", str(model), "--dtypes", "fp16", "int8", "--concurrent", "3", "--context", "40",
+        "--steps", "8", "--rounds", "2", "--threads", "1", "--out", str(out),
+    )  # fmt: skip
+    result = json.loads(out.with_suffix(".json").read_text())
+    assert speed_table(result) in printed
+    formats = result["formats"]
+    assert formats["fp16"]["kv_bytes"] >= formats["int8"]["kv_bytes"]
+    assert formats["fp16"]["requests_that_fit"] == 3 < formats["int8"]["requests_that_fit"]
+    assert all(rate > 0 for measured in result["rounds"] for rate in measured.values())
+    assert set(result["rounds"][0]) == {"fp16, 3", "int8, 3", f"int8, {formats['int8']['requests_that_fit']}"}
+
+
+def test_how_answers_differ() -> None:
+    exact = Answers([-1.0, -2.0], [5, 6], [[1, 2, 3], [4, 5, 6]])
+    figures = Answers([-1.5, -1.5], [5, 7], [[1, 2, 9], [4, 5, 6]]).against(exact)
+    assert figures == {
+        "nll": 1.5,
+        "nll_difference": 0.0,
+        "mean_logprob_difference": 0.5,
+        "same_best": 0.5,
+        "same_answers": 0.5,
+        "shared_greedy_tokens": pytest.approx(5 / 6),
+    }

@@ -186,7 +186,7 @@ def assert_grown(before: EngineLoad, after: EngineLoad, at_least: Mapping[str, f
         assert grown >= least, f"{name} grew by {grown}, the setting needs {least}"
 
 
-def pool_of(model: str, num_tokens: int) -> Fields:
+def pool_of(model: str, num_tokens: int, kv_cache_dtype: object = "fp16") -> Fields:
     """KV memory for so many tokens, whatever the model's shape."""
-    with LLM(model) as llm:
+    with LLM(model, kv_cache_dtype=kv_cache_dtype) as llm:
         return {"kv_cache_memory_bytes": num_tokens * llm.info.kv_bytes_per_token}

@@ -81,11 +81,13 @@ POISONED: dict[str, Fields] = {
 }
 
 
-@pytest.mark.parametrize("fields", POISONED.values(), ids=POISONED)
+@pytest.mark.parametrize(
+    ("name", "kv_cache_dtype"), [*((name, "fp16") for name in POISONED), ("default", "int8"), ("blocks of 4", "fp8")]
+)
 def test_unused_blocks_full_of_nan(
-    tiny_baseline: TinyBaseline, fields: Fields, monkeypatch: pytest.MonkeyPatch
+    tiny_baseline: TinyBaseline, name: str, kv_cache_dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    baseline = tiny_baseline("windows", "branching")
+    baseline, fields = tiny_baseline("windows", "branching", kv_cache_dtype), POISONED[name]
     with LLM(baseline.model, **{**baseline.fields, **fields}) as llm:
         counts = poison_unused_blocks(llm, monkeypatch)
         assert_same(baseline.transcripts, crowd(llm, baseline.workload))

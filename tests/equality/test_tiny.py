@@ -55,6 +55,18 @@ MIXED: dict[str, Setting] = {
     **ISAS,
 }
 
+CODES: dict[str, Setting] = {
+    "shuffled, 3 threads, budget 16": Crowd({"threads": 3, "max_num_batched_tokens": 16}, order=shuffled),
+    "chunks of 7": Crowd({"long_prefill_token_threshold": 7}),
+    "warm prefix cache, parts of blocks": Again({"block_size": 64}, at_least={"copied_tokens": 400}),
+    "warm prefix cache, blocks of 4": Again({"block_size": 4}, at_least={"cached_tokens": 1000}),
+    "blocks of 1": Crowd({"block_size": 1}),
+    "blocks of 8": Crowd({"block_size": 8}),
+    "blocks of 256": Crowd({"block_size": 256}),
+    **ISAS,
+}
+"""For formats of K and V whose numbers share scales."""
+
 SMALL_POOLS = {"llama": (136, 20), "qwen2": (136, 20), "gemma3": (98, 12)}
 """Tokens that fit, and preemptions that must come of it: gemma3's windowed layers hold little of a request."""
 PREEMPTING: dict[str, dict[str, object]] = {
@@ -89,15 +101,23 @@ def test_every_kv_dtype(tiny_baseline: TinyBaseline, family: str, kv_cache_dtype
     _check(tiny_baseline(family, "kernels", kv_cache_dtype), MIXED, setting)
 
 
+@pytest.mark.parametrize("setting", CODES)
+@pytest.mark.parametrize(("family", "kv_cache_dtype"), [("llama", "int8"), ("gemma3", "int8"), ("gemma3", "fp8")])
+def test_kv_dtypes_with_scales(tiny_baseline: TinyBaseline, family: str, kv_cache_dtype: str, setting: str) -> None:
+    _check(tiny_baseline(family, "all", kv_cache_dtype), CODES, setting)
+
+
+@pytest.mark.parametrize(("family", "kv_cache_dtype"), [("llama", "fp8"), ("gemma3", "int8")])
+def test_preemption_with_scales(tiny_baseline: TinyBaseline, family: str, kv_cache_dtype: str) -> None:
+    _check_preempting(tiny_baseline(family, "growing", kv_cache_dtype), family, PREEMPTING["blocks of 4"])
+
+
 @pytest.mark.parametrize("setting", PREEMPTING)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_pool_so_small_that_requests_push_each_other_out(
     tiny_baseline: TinyBaseline, family: str, setting: str
 ) -> None:
-    baseline = tiny_baseline(family, "growing")
-    num_tokens, least = SMALL_POOLS[family]
-    fields = {"max_model_len": 96, **pool_of(baseline.model, num_tokens), **NOTHING_FORESEEN, **PREEMPTING[setting]}
-    baseline.check(Crowd(fields, at_least={"preemptions": least}))
+    _check_preempting(tiny_baseline(family, "growing"), family, PREEMPTING[setting])
 
 
 @pytest.mark.parametrize(
@@ -134,6 +154,13 @@ def test_the_workload_brings_about_what_it_is_for(tiny_baseline: TinyBaseline, f
     assert all(len(set(c.token_ids)) > len(c.token_ids) // 3 for a in answers.values() for c in a.choices), (
         "it repeats itself"
     )
+
+
+def _check_preempting(baseline: Baseline, family: str, fields: dict[str, object]) -> None:
+    num_tokens, least = SMALL_POOLS[family]
+    pool = pool_of(baseline.model, num_tokens, baseline.fields["kv_cache_dtype"])
+    small = {"max_model_len": 96, **pool, **NOTHING_FORESEEN, **fields}
+    baseline.check(Crowd(small, at_least={"preemptions": least}))
 
 
 def _check(baseline: Baseline, settings: dict[str, Setting], name: str) -> None:

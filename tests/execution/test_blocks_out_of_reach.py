@@ -41,9 +41,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, dict[str, 
     return program, {**weights, embedding: float_weight(values)}
 
 
-def executors(model: tuple[Program, dict[str, LoadedWeight]], block_size: int) -> Iterator[ProgramExecutor]:
+def executors(
+    model: tuple[Program, dict[str, LoadedWeight]], block_size: int, dtype: KVDtype = KVDtype.FP16
+) -> Iterator[ProgramExecutor]:
     program, weights = model
-    layout = layout_for(program, tokens=TOKENS, sequences=2, block_size=block_size, dtype=KVDtype.FP16)
+    layout = layout_for(program, tokens=TOKENS, sequences=2, block_size=block_size, dtype=dtype)
     yield ReferenceExecutor(program, weights, layout)
     for isa in ISAS:
         yield NativeExecutor(
@@ -79,19 +81,23 @@ def logits_of(driver: Driver, chunks: Sequence[int], *, spoil: bool) -> Float32:
 
 
 @pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
-@pytest.mark.parametrize("block_size", [4, 16, 64])
+@pytest.mark.parametrize(
+    ("block_size", "dtype"),
+    [(4, KVDtype.FP16), (16, KVDtype.FP16), (64, KVDtype.FP16), (4, KVDtype.FP8), (16, KVDtype.INT8)],
+)
 def test_nothing_out_of_reach_is_read(
-    model: tuple[Program, dict[str, LoadedWeight]], block_size: int, chunks: list[int]
+    model: tuple[Program, dict[str, LoadedWeight]], block_size: int, dtype: KVDtype, chunks: list[int]
 ) -> None:
-    for executor in executors(model, block_size):
+    for executor in executors(model, block_size, dtype):
         clean = logits_of(Driver(executor), chunks, spoil=False)
         assert np.isfinite(clean).all()
         np.testing.assert_array_equal(bits(logits_of(Driver(executor), chunks, spoil=True)), bits(clean))
         executor.close()
 
 
-def test_the_poison_works(model: tuple[Program, dict[str, LoadedWeight]]) -> None:
-    for executor in executors(model, 16):
+@pytest.mark.parametrize("dtype", [KVDtype.FP16, KVDtype.INT8, KVDtype.FP8])
+def test_the_poison_works(model: tuple[Program, dict[str, LoadedWeight]], dtype: KVDtype) -> None:
+    for executor in executors(model, 16, dtype):
         driver = Driver(executor)
         live = driver.start(range(8, 108))
         driver.step([(live, 99)])

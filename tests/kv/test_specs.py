@@ -22,6 +22,8 @@ specs = st.one_of(
 def test_bytes_of_a_token():
     assert FULL.bytes_per_token(KVDtype.FP16) == SLIDING.bytes_per_token(KVDtype.FP16) == 2 * 4 * 128 * 2
     assert FULL.bytes_per_token(KVDtype.FP32) == 2 * 4 * 128 * 4
+    assert FULL.bytes_per_token(KVDtype.INT8) == FULL.bytes_per_token(KVDtype.FP8) == 2 * 4 * (128 + 4)
+    assert LATENT.bytes_per_token(KVDtype.FP8) == (512 + 4) + (64 + 4)
     assert LATENT.bytes_per_token(KVDtype.BF16) == (512 + 64) * 2, "once, for K and V and all heads"
     assert STATE.bytes_per_token(KVDtype.FP16) == 0
 

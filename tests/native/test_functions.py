@@ -107,3 +107,39 @@ def test_unknown_names_are_refused() -> None:
         _native.evaluate("exp", np.zeros(1, np.float32), "sse9")
     with pytest.raises(ValueError, match="function='sin' is not known"):
         _native.evaluate("sin", np.zeros(1, np.float32), "auto")
+
+
+def e4m3_magnitudes() -> Float32:
+    """The 127 finite values of e4m3fn without sign, smallest first: equal steps to 2^-6, then eight a binade."""
+    subnormal = np.arange(8) * 2.0**-9
+    normal = [(1 + m / 8) * 2.0**e for e in range(-6, 9) for m in range(8)][:-1]
+    return np.concatenate([subnormal, normal]).astype(np.float32)
+
+
+CODES = {"int8": np.arange(128, dtype=np.float32), "fp8": e4m3_magnitudes() / 256}
+"""What codes can say, without sign; fp8 counts in 1/256 (csrc/base/codes.h)."""
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("type_name", CODES)
+def test_every_code_survives_a_round_trip(type_name: str, isa: str) -> None:
+    x = np.concatenate([CODES[type_name], -CODES[type_name]])
+    expected = x if type_name == "fp8" else x + np.float32(0)  # integers have no negative zero
+    np.testing.assert_array_equal(_native.round_trip(type_name, x, isa).view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("type_name", CODES)
+def test_rounding_to_codes_is_to_nearest_even(type_name: str, isa: str) -> None:
+    codes = CODES[type_name]
+    middles = (codes[:-1] + codes[1:]) / 2
+    rng = np.random.default_rng(3)
+    beside = [np.nextafter(middles, np.float32(side)) for side in (0, 1000)]
+    top = np.nextafter(codes[-1:], np.float32(1000))  # as far above the largest code as rounding gets
+    wide = codes[-1] * rng.random(20_000) ** np.array([[1], [4], [12]])
+    size = np.concatenate([middles, *beside, top, wide.reshape(-1)]).astype(np.float32)
+    x = size * rng.choice(np.array([-1, 1], np.float32), len(size))
+    below = np.clip(np.searchsorted(codes, size, "right") - 1, 0, len(codes) - 2)
+    up, down = codes[below + 1].astype(np.float64) - size, size - codes[below].astype(np.float64)
+    index = np.where((up < down) | ((up == down) & (below % 2 == 1)), below + 1, below)
+    np.testing.assert_array_equal(_native.round_trip(type_name, x, isa), np.copysign(codes[index], x))

@@ -6,15 +6,34 @@ import msgspec
 
 
 class KVDtype(StrEnum):
-    """Number format of cached K and V."""
+    """Number format of cached K and V.
+
+    INT8 and FP8 (e4m3) are codes: each vector of one token and KV head, of K as of V, has a float32 scale, written with
+    the token and never changed.
+    """
 
     FP32 = "fp32"
     FP16 = "fp16"
     BF16 = "bf16"
+    INT8 = "int8"
+    FP8 = "fp8"
 
     @property
     def num_bytes(self) -> int:
-        return 4 if self is KVDtype.FP32 else 2
+        """Bytes of one number."""
+        return _NUMBER_BYTES[self]
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of the scale that the numbers of a vector share."""
+        return 4 if self in (KVDtype.INT8, KVDtype.FP8) else 0
+
+    def vector_bytes(self, num_values: int) -> int:
+        """Bytes of a vector of so many numbers: of one token and KV head."""
+        return num_values * self.num_bytes + self.scale_bytes
+
+
+_NUMBER_BYTES = {KVDtype.FP32: 4, KVDtype.FP16: 2, KVDtype.BF16: 2, KVDtype.INT8: 1, KVDtype.FP8: 1}
 
 
 class AttentionSpec(msgspec.Struct, frozen=True, kw_only=True, tag="attention"):
@@ -53,7 +72,7 @@ class AttentionSpec(msgspec.Struct, frozen=True, kw_only=True, tag="attention"):
 
     def bytes_per_token(self, dtype: KVDtype) -> int:
         """Bytes of K and V of one token in this layer."""
-        return 2 * self.num_kv_heads * self.head_dim * dtype.num_bytes
+        return 2 * self.num_kv_heads * dtype.vector_bytes(self.head_dim)
 
     def bytes_per_block(self, block_size: int, dtype: KVDtype) -> int:
         """Bytes of this layer's part of a block."""
@@ -86,7 +105,7 @@ class LatentSpec(msgspec.Struct, frozen=True, kw_only=True, tag="latent"):
 
     def bytes_per_token(self, dtype: KVDtype) -> int:
         """Bytes of latent and rotated key of one token in this layer."""
-        return (self.latent_dim + self.rope_dim) * dtype.num_bytes
+        return dtype.vector_bytes(self.latent_dim) + dtype.vector_bytes(self.rope_dim)
 
     def bytes_per_block(self, block_size: int, dtype: KVDtype) -> int:
         """See `AttentionSpec.bytes_per_block`."""

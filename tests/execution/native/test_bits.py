@@ -112,13 +112,15 @@ def test_decoding_gives_the_bits_of_the_prompt(model: Model, alone: list[Float32
             assert_same_bits(logits[s], alone[s][live.computed - 1])
 
 
-def test_values_are_those_of_the_reference(model: Model) -> None:
+@pytest.mark.parametrize(("dtype", "alike"), [(KVDtype.FP32, 50), (KVDtype.INT8, 3), (KVDtype.FP8, 3)])
+def test_values_are_those_of_the_reference(model: Model, dtype: KVDtype, alike: int) -> None:
     """The reference imitates the int8 activations, so values agree to the order of sums, 1e-6, until some activation
-    lies so near a rounding edge that its code differs; the rows that attend to it then differ by one part in 127."""
-    layout = layout_for(model.program, tokens=TOKENS, dtype=KVDtype.FP32)
+    lies so near a rounding edge that its code differs; the rows that attend to it then differ by one part in 127. Codes
+    of K and V have edges, too."""
+    layout = layout_for(model.program, tokens=TOKENS, dtype=dtype)
     reference = ReferenceExecutor(model.program, model.weights, layout, arithmetic=Arithmetic.QUANTISED, max_rows=ROWS)
     want = all_logits(Driver(reference), tokens(0))
-    got = all_logits(model.drive(dtype=KVDtype.FP32), tokens(0))
+    got = all_logits(model.drive(dtype=dtype), tokens(0))
     difference = np.abs(got - want).max(axis=1) / np.abs(want).max()
-    assert (difference < 2e-6).sum() >= 50
+    assert (difference < 2e-6).sum() >= alike
     assert difference.max() < 5e-2

@@ -65,8 +65,9 @@ def test_values_are_rounded_to_the_dtype(dtype: KVDtype, bits: int) -> None:
     assert (got == k).all() == (dtype is KVDtype.FP32)
 
 
-def test_a_copy_takes_the_first_tokens_in_all_layers_of_the_group() -> None:
-    kv_layout = lay_out((FULL, FULL), num_blocks=4, block_size=BLOCK, dtype=KVDtype.FP16)
+@pytest.mark.parametrize("dtype", [KVDtype.FP16, KVDtype.INT8, KVDtype.FP8])
+def test_a_copy_takes_the_first_tokens_in_all_layers_of_the_group(dtype: KVDtype) -> None:
+    kv_layout = lay_out((FULL, FULL), num_blocks=4, block_size=BLOCK, dtype=dtype)
     kv = PagedKV(kv_layout)
     for layer in (0, 1):
         write_sequence(kv, kv_layout, layer, np.array([1], np.int32), 4, layer)

@@ -1,24 +1,14 @@
 """KV memory of the reference executor: one pool of equal blocks, laid out as `KVLayout` says."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from octavo.execution.protocols import Float32, Int32
-from octavo.execution.quant import TensorType, dequantize, quantize
-from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout
+from octavo.execution.reference.kv_numbers import FORMATS, Bytes
+from octavo.kv.spec import AttentionSpec, KVLayout
 from octavo.scheduling.plan import BlockCopy
 
-Bits = npt.NDArray[np.unsignedinteger[Any]]
-
-_FORMATS: dict[KVDtype, tuple[TensorType, npt.DTypeLike]] = {
-    KVDtype.FP32: (TensorType.F32, np.uint32),
-    KVDtype.FP16: (TensorType.F16, np.uint16),
-    KVDtype.BF16: (TensorType.BF16, np.uint16),
-}
-"""Number format of the values, and the unsigned integer that holds their bits."""
 _K, _V = 0, 1
 
 
@@ -37,17 +27,17 @@ def attention_spec(layout: KVLayout, group: int) -> AttentionSpec:
 class PagedKV:
     """K and V of all layers, in the layout's number format.
 
-    The pool is `[num_blocks, layers_per_block, 2, elements]`; the elements of a block hold
-    `[block_size, kv_heads * head_dim]` of one layer, and groups with smaller tokens leave the rest unused.
+    The pool is `[num_blocks, layers_per_block, 2, bytes]`; the bytes of a block hold `[block_size, kv_heads]` vectors
+    of one layer, scales included, and groups with smaller tokens leave the rest unused.
     """
 
     def __init__(self, layout: KVLayout) -> None:
         self._layout = layout
-        self._type, bits = _FORMATS[layout.dtype]
-        specs = [attention_spec(layout, group) for group in range(len(layout.groups))]
-        self._widths = [spec.num_kv_heads * spec.head_dim for spec in specs]
-        elements = layout.block_size * max(self._widths)
-        self._pool: Bits = np.zeros((layout.num_blocks, layout.layers_per_block, 2, elements), bits)
+        self._format = FORMATS[layout.dtype]
+        self._specs = [attention_spec(layout, group) for group in range(len(layout.groups))]
+        self._widths = [spec.bytes_per_token(layout.dtype) // 2 for spec in self._specs]
+        shape = (layout.num_blocks, layout.layers_per_block, 2, layout.block_size * max(self._widths))
+        self._pool: Bytes = np.zeros(shape, np.uint8)
 
     def copy_blocks(self, copies: Iterable[BlockCopy]) -> None:
         """Copies the first tokens of blocks, in order."""
@@ -59,7 +49,8 @@ class PagedKV:
         """Stores k and v `[tokens, kv_heads * head_dim]` at slots `[tokens]` of a layer."""
         blocks, offsets = np.divmod(slots, self._layout.block_size)
         for which, values in ((_K, k), (_V, v)):
-            self._view(layer, which)[blocks, offsets] = self._encode(values)
+            view = self._view(layer, which)
+            view[blocks, offsets] = self._format.encode(values.reshape(len(slots), view.shape[2], -1))
 
     def read(self, layer: int, blocks: Int32, first: int, stop: int) -> tuple[Float32, Float32]:
         """K and V of positions `first .. stop - 1` of a sequence, each `[stop - first, kv_heads, head_dim]`.
@@ -67,26 +58,16 @@ class PagedKV:
         `blocks` is the sequence's block table in the layer's group.
         """
         size = self._layout.block_size
-        spec = attention_spec(self._layout, self._layout.placement[layer][0])
         start = first // size
         wanted = blocks[start : -(-stop // size)]
         inside = slice(first - start * size, stop - start * size)
-        shape = (stop - first, spec.num_kv_heads, spec.head_dim)
-        k, v = (
-            self._decode(self._view(layer, which)[wanted].reshape(-1, shape[1] * shape[2])[inside]).reshape(shape)
-            for which in (_K, _V)
-        )
+        raw = (self._view(layer, which)[wanted] for which in (_K, _V))
+        k, v = (self._format.decode(x.reshape(-1, *x.shape[2:])[inside]) for x in raw)
         return k, v
 
-    def _view(self, layer: int, which: int) -> Bits:
-        """`[num_blocks, block_size, kv_heads * head_dim]` of one layer: a view, for splitting an axis never copies."""
+    def _view(self, layer: int, which: int) -> Bytes:
+        """`[num_blocks, block_size, kv_heads, vector bytes]` of a layer: a view, for splitting an axis never copies."""
         group, place = self._layout.placement[layer]
         size, width = self._layout.block_size, self._widths[group]
-        return self._pool[:, place, which, : size * width].reshape(-1, size, width)
-
-    def _encode(self, values: Float32) -> Bits:
-        bits: Bits = quantize(self._type, values).view(self._pool.dtype)
-        return bits.reshape(values.shape)
-
-    def _decode(self, bits: Bits) -> Float32:
-        return dequantize(self._type, np.ascontiguousarray(bits).reshape(-1).view(np.uint8), bits.shape)
+        heads = self._specs[group].num_kv_heads
+        return self._pool[:, place, which, : size * width].reshape(-1, size, heads, width // heads)
