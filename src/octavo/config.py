@@ -2,7 +2,8 @@
 
 import re
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_type_hints
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -13,6 +14,19 @@ from octavo.kv.spec import KVDtype
 def _require(ok: bool, name: str, value: object, problem: str) -> None:
     if not ok:
         raise ConfigError(name, value, problem)
+
+
+def choices(kind: Any) -> tuple[str, ...]:
+    """The values of a field's type that is an enum or a `Literal`; of other types none."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return tuple(member.value for member in kind)
+    return ()
+
+
+def _one_of(known: tuple[str, ...]) -> str:
+    return f"must be one of {', '.join(known)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +76,8 @@ class CacheConfig:
     """Prefix hits may end inside a block: the part that is the same is copied."""
 
     def __post_init__(self) -> None:
-        known = [dtype.value for dtype in KVDtype]
-        _require(self.kv_cache_dtype in known, "kv_cache_dtype", self.kv_cache_dtype, f"must be one of {known}")
+        known = choices(KVDtype)
+        _require(self.kv_cache_dtype in known, "kv_cache_dtype", self.kv_cache_dtype, _one_of(known))
         object.__setattr__(self, "kv_cache_dtype", KVDtype(self.kv_cache_dtype))  # a plain string is fine
         power = 1 <= self.block_size <= 2**16 and self.block_size & (self.block_size - 1) == 0
         _require(power, "block_size", self.block_size, "must be a power of two up to 65536, such as 16")
@@ -204,7 +218,8 @@ def _typed(name: str, value: object, kind: Any) -> object:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(name, value, str(error)) from None
+        known = choices(kind)
+        raise ConfigError(name, value, _one_of(known) if known else str(error)) from None
 
 
 _PARTS: dict[str, Any] = {

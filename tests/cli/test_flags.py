@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from octavo.cli import main
 from octavo.cli.flags import Settings, field_docs, parse_size, with_settings
-from octavo.config import CacheConfig, ExecutionConfig, ModelConfig, SchedulerConfig, ServerConfig
+from octavo.config import CacheConfig, EngineConfig, ExecutionConfig, ModelConfig, SchedulerConfig, ServerConfig
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
 
@@ -86,6 +86,20 @@ def test_wrong_flags_end_with_2(flags: list[str]) -> None:
     code, seen, output = run(*flags)
     assert (code, seen) == (2, {})
     assert flags[0].lstrip("-") in output
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "known"),
+    [
+        ("kv_cache_dtype", "int4", "fp32, fp16, bf16, int8, fp8"),
+        ("isa", "sse9", "auto, amx, avx512, avx2, portable"),
+    ],
+)
+def test_what_is_not_among_the_choices_is_told_which_there_are(name: str, value: str, known: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}='{value}': must be one of {known}"):
+        EngineConfig.from_fields({name: value})
+    with pytest.raises(ConfigError, match=f"kv_cache_dtype='{value}': must be one of fp32, "):
+        CacheConfig(kv_cache_dtype=value)  # type: ignore[arg-type]
 
 
 def test_help_holds_docs_and_defaults() -> None:

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.models import OptionInfo
 
 from octavo.cli.config_file import CONFIG_OPTION, read_config_file
+from octavo.config import choices
 
 Settings = dict[str, Any]
 """Field name -> value, only of flags that were given."""
@@ -123,9 +124,9 @@ def _typed(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
         return int | None, {"parser": parse_size, "metavar": "SIZE"}
     if typing.get_origin(kind) is tuple:
         return list[str] | None, {"metavar": "TEXT (repeatable)"}
-    choices = _choices(kind)
-    if choices:
-        return Enum(name, {choice: choice for choice in choices}) | None, {"case_sensitive": False}  # type: ignore[operator]
+    known = choices(kind)
+    if known:
+        return Enum(name, {choice: choice for choice in known}) | None, {"case_sensitive": False}  # type: ignore[operator]
     return kind | None, {"metavar": _METAVARS[kind]} if kind in _METAVARS else {}
 
 
@@ -135,14 +136,6 @@ def _name_value(parameter: inspect.Parameter) -> None:
     for shown in more:
         if isinstance(shown, OptionInfo) and shown.metavar is None:
             shown.metavar = _METAVARS.get(_without_none(kind))
-
-
-def _choices(kind: Any) -> tuple[str, ...]:
-    if typing.get_origin(kind) is Literal:
-        return typing.get_args(kind)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return tuple(member.value for member in kind)
-    return ()
 
 
 def _without_none(kind: Any) -> Any:
