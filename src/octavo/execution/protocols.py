@@ -7,13 +7,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from octavo.kv.record import BlockRecord, Tier
 from octavo.kv.spec import KVLayout
+from octavo.kv.transfer import BlockName, TransferEvent, TransferPlan
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
 from octavo.scheduling.plan import BlockCopy, StepPlan, StepResult
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass
@@ -122,4 +125,72 @@ class StepExecutor(Protocol):
 
     def close(self) -> None:
         """Releases everything; idempotent."""
+        ...
+
+
+class KVMemory(Protocol):
+    """The bytes of device blocks, for stores that copy them.
+
+    Both calls may come from any thread beside a running step: whoever plans transfers sees to it that no step writes
+    a block that is read here, and none touches one that is written. A block is one contiguous run of bytes, equal for
+    every engine of equal fingerprint.
+    """
+
+    def block_bytes(self, group: int) -> int:
+        """Bytes of one block of a cache group, over all its layers."""
+        ...
+
+    def read_block(self, group: int, block_id: int, out: Bytes) -> None:
+        """Copies a device block into `out`, `[block_bytes(group)]`."""
+        ...
+
+    def write_block(self, group: int, block_id: int, data: Bytes) -> None:
+        """Fills a device block from `data`, `[block_bytes(group)]`."""
+        ...
+
+
+class KVStore(Protocol):
+    """The bytes of one tier: obeys plans, reports events, decides nothing. What lies here, and what goes when there is
+    no more room, `kv` decides and says (`start`, `remove`).
+
+    All methods are called by the thread of the engine core and return at once, but for `inventory` and `close`. Work
+    is done in the order in which it was asked for: a `remove` before a `start` has made its room by then. At
+    construction a store is given a callable that it calls, from a thread of its own, whenever `poll` has something.
+    """
+
+    tier: Tier
+    capacity_bytes: int
+    """Most bytes of blocks that may lie here at one time, as `num_bytes` counts them. Blocks in a STORE under way
+    count."""
+
+    def num_bytes(self, record: BlockRecord) -> int:
+        """Bytes that a block takes here, header included."""
+        ...
+
+    def inventory(self) -> list[BlockRecord]:
+        """What lies here at start, least recently used first; asked once, before anything else. Damaged and foreign
+        blocks are left out, and so is whatever goes beyond the capacity."""
+        ...
+
+    def start(self, plan: TransferPlan) -> None:
+        """Begins a transfer. The fence of the plan has been passed: its device blocks may be touched from now on. A
+        block that lies here already is stored by leaving it as it is."""
+        ...
+
+    def cancel(self, transfer_id: int) -> None:
+        """Ends a transfer early. After the return no device block of it is touched; FAILED follows, unless DONE is
+        among the events not polled yet. No-op for one that has ended."""
+        ...
+
+    def remove(self, names: Sequence[BlockName]) -> None:
+        """Forgets blocks. No transfer under way names them; those that do not lie here are skipped."""
+        ...
+
+    def poll(self) -> list[TransferEvent]:
+        """Events since the last call, oldest first."""
+        ...
+
+    def close(self) -> None:
+        """Ends all transfers and releases everything, within a second; a block half stored is as good as not stored.
+        Idempotent."""
         ...

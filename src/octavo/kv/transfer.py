@@ -19,6 +19,9 @@ import msgspec
 from octavo.kv.hashing import BlockHash
 from octavo.kv.record import BlockRecord, Tier
 
+BlockName = tuple[int, BlockHash]
+"""(cache group, hash): what names a block in every memory."""
+
 
 class Direction(StrEnum):
     """Which way the bytes go."""
@@ -70,7 +73,7 @@ class TransferEvent(msgspec.Struct, frozen=True, kw_only=True):
     state: TransferState
     num_moved: int
     """The first so many blocks have arrived, with the right checksums; of DONE all."""
-    lost: tuple[BlockHash, ...] = ()
+    lost: tuple[BlockName, ...] = ()
     """Blocks of a load that the tier turned out not to hold, or to hold damaged: it holds them no more."""
     num_bytes: int = 0
     seconds: float = 0.0
