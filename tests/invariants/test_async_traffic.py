@@ -67,7 +67,7 @@ class Interleavings(TrafficRules):
     def check_ends(self) -> None:
         """As alone, up to where it was aborted or failed; at most one token too many."""
         engine = self.engine
-        assert not any(engine.manager._publications)
+        assert not list(engine.manager._publications.uncommitted())
         assert all(count <= 1 for count in engine.discarded.values())
         assert engine.counters["discarded_tokens"] == engine.discarded.total() <= engine.counters["finished_stop"]
         for name, request in self.requests.items():

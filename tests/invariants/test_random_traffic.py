@@ -288,7 +288,7 @@ def test_nothing_leaks_over_a_thousand_random_aborts():
     assert not engine.scheduler.has_work and engine.counters["finished_abort"] >= 1000
     assert engine.counters["preemptions"] > 0 and engine.counters["cached_tokens"] > 0
     assert engine.scheduler.reset_prefix_cache()
-    assert engine.num_queue_entries <= 64 and not any(engine.manager._publications)
+    assert engine.num_queue_entries <= 64 and not list(engine.manager._publications.uncommitted())
 
 
 def seeded_traffic(seed, num_blocks=(10, 16), eos=(), **options):
@@ -324,7 +324,7 @@ def test_random_traffic_reaches_the_rare_paths_and_survives_them(monkeypatch):
     withdraw, revoke = KVManager.withdraw, KVManager.revoke
 
     def counted_withdraw(self, held):
-        reached["withdraw"] += any(owner is held for owner, _ in self._publications[-1])
+        reached["withdraw"] += bool(self._publications.planned_by(held))
         withdraw(self, held)
 
     def counted_revoke(self, failed):

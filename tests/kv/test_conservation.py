@@ -3,6 +3,7 @@
 import pytest
 
 from octavo.kv.manager import KVManager
+from octavo.kv.publication import Published
 from tests.scheduling.harness import make_layout
 
 
@@ -126,5 +127,5 @@ def test_a_flight_that_nobody_counts(broken):
 def test_a_computed_block_behind_one_in_flight(broken):
     parent = broken.held.tables[0][0]
     parent.in_flight = True
-    broken._publications[-1].append((broken.held, parent))
+    broken._publications._steps[-1].append(Published(broken.held, parent, 0))
     expect(broken, "a computed block has a computed parent")

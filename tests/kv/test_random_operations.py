@@ -7,8 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from octavo.kv.hashing import BlockHasher
 from octavo.kv.manager import KVManager
 from octavo.kv.spec import AttentionSpec, RecurrentSpec
+from tests.kv.mirror import Mirror, computed_names
 from tests.scheduling.harness import FULL, WINDOWED, make_layout
 
 CHUNKED = AttentionSpec(num_kv_heads=1, head_dim=4, chunk=6)
@@ -41,6 +43,8 @@ class Operations(RuleBasedStateMachine):
         layout = make_layout(num_blocks, layers=layers)
         self.layers, self.most, self.depth = layers, step, depth
         self.manager = KVManager(layout, sub_block_match=match, max_step_tokens=step, fingerprint="f")
+        self.mirror = Mirror(BlockHasher("f", SIZE))
+        self.manager.observe(self.mirror)
         self.computed = {}
         """Request -> computed tokens, steps in flight included."""
         self.pending = {}
@@ -167,6 +171,11 @@ class Operations(RuleBasedStateMachine):
 
     def layers_by_group(self):
         return [group.spec for group in self.manager.layout.groups]
+
+    @invariant()
+    def observers_know_what_is_there(self):
+        if hasattr(self, "manager"):
+            assert self.mirror.names() == computed_names(self.manager)
 
     @invariant()
     def laws_hold(self):

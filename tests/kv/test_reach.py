@@ -174,7 +174,7 @@ def lose(manager, group, position, tokens):
     held = manager.open([*tokens, 0])
     manager.match(held)
     block = manager._groups[group].index[held.hashes[position]]
-    manager._forget(block)
+    manager._publications.forget(block)
     manager._pool.demote(block)
 
 

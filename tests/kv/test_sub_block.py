@@ -200,7 +200,7 @@ def test_a_group_that_lost_the_block_prevents_the_copy():
     first, _ = start(manager, range(12))
     lost = first.tables[1][2]
     manager.free(first)
-    manager._forget(lost)
+    manager._publications.forget(lost)
     manager._pool.demote(lost)
     assert hit_of(manager, [*range(10), 99, 99]).num_tokens == 8
 
@@ -210,7 +210,7 @@ def test_a_block_that_one_group_computes_in_this_very_step_prevents_the_copy():
     first, _ = start(manager, range(12))
     lost = first.tables[1][2]
     manager.free(first)
-    manager._forget(lost)
+    manager._publications.forget(lost)
     manager._pool.demote(lost)
     start(manager, range(12), commit=False)
     assert manager._groups[1].index[first.hashes[2]].in_flight

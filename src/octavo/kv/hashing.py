@@ -36,7 +36,7 @@ class BlockHasher:
 
     def __init__(self, fingerprint: str, block_size: int) -> None:
         self.root = chain_root(fingerprint, block_size)
-        self._block_size = block_size
+        self.block_size = block_size
         self._pack = Struct(f"<{block_size}I").pack
 
     def extend(self, hashes: list[BlockHash], token_ids: Sequence[int], num_blocks: int, salt: bytes = b"") -> None:
@@ -48,7 +48,7 @@ class BlockHasher:
             salt: from `salt_key`; enters the first block and through the chain all others.
         """
         parent = hashes[-1] if hashes else self.root
-        size = self._block_size
+        size = self.block_size
         for index in range(len(hashes), num_blocks):
             tokens = self._pack(*token_ids[index * size : (index + 1) * size])
             parent = sha256(parent + tokens + (salt if index == 0 else b"")).digest()

@@ -1,16 +1,16 @@
 """The KV manager: which block a request gets, what it shares, and when a block can be found again."""
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Collection, Iterator
-from itertools import chain
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from octavo.kv.blocks import Block, BlockPool
 from octavo.kv.children import Children
 from octavo.kv.conservation import check_conservation
 from octavo.kv.groups import GroupPolicy, common_hit, policy_for
-from octavo.kv.hashing import BlockHash, BlockHasher, salt_key
+from octavo.kv.hashing import BlockHash, BlockHasher
+from octavo.kv.publication import Publications
+from octavo.kv.record import CacheObserver
 from octavo.kv.request_blocks import BlockIds, PartialHit, RequestBlocks
 from octavo.kv.spec import CacheSpec, KVLayout
 
@@ -79,9 +79,7 @@ class KVManager:
         self._children = Children() if can_copy and layout.block_size > 1 else None
         self._hasher = BlockHasher(fingerprint, layout.block_size)
         self._holders: dict[RequestBlocks, None] = {}
-        self._publications: deque[list[tuple[RequestBlocks, Block]]] = deque([[]])
-        """By whom and what was published for each step that is not committed, parents before children; the last one is
-        the step under planning."""
+        self._publications = Publications(self._pool, self._groups, self._lead, self._children, self._hasher)
         self._no_blocks: BlockIds = ((),) * len(layout.groups)
 
     @property
@@ -107,9 +105,8 @@ class KVManager:
             cache_salt: requests find each other's blocks only under equal salts.
             reads_cache: False: takes no hits (but its blocks can be found by others).
         """
-        return RequestBlocks(
-            token_ids, len(self._groups), salt=salt_key(cache_salt), reads_cache=reads_cache and self._caching
-        )
+        reads_cache = reads_cache and self._caching
+        return RequestBlocks(token_ids, len(self._groups), cache_salt=cache_salt, reads_cache=reads_cache)
 
     def match(self, held: RequestBlocks) -> PrefixHit:
         """The longest cached prefix that all groups accept, at most n - 1 tokens: the last token must run to give
@@ -171,6 +168,11 @@ class KVManager:
         """Has `on_publish` called with each name that becomes findable in some group, until another one listens."""
         for group in self._groups:
             group.index.on_publish = on_publish
+
+    def observe(self, observer: CacheObserver) -> None:
+        """Has an observer told of all that is stored on the device and removed from it, from now on; to be called
+        before anything is cached. Unlike `listen` it hears of blocks when their bits are there."""
+        self._publications.observers.append(observer)
 
     def num_blocks_needed(self, hit: PrefixHit, num_tokens: int) -> int:
         """Free blocks that a request with this hit takes, at most at one time, to hold `num_tokens` tokens."""
@@ -245,16 +247,11 @@ class KVManager:
 
     def issue(self) -> None:
         """The step under planning is on its way: it will run, whatever becomes of its requests."""
-        self._publications.append([])
+        self._publications.issue()
 
     def commit(self) -> None:
         """The oldest step is done, what it published stays. With none in flight that is the one under planning."""
-        for _, block in self._publications.popleft():
-            block.in_flight = False
-            if block.tokens and self._children is not None:
-                self._children.add(block)
-        if not self._publications:
-            self._publications.append([])
+        self._publications.commit()
 
     def free(self, held: RequestBlocks) -> None:
         """Releases all blocks of a request, deepest first; what is published stays findable. Idempotent."""
@@ -276,12 +273,12 @@ class KVManager:
         What it published for that step will not be computed, so it is unpublished. Nobody can have found it yet:
         hits are looked up only after the last withdrawal of a step.
         """
-        self._unpublish([block for owner, block in self._publications[-1] if owner is held])
+        self._publications.take_back(self._publications.planned_by(held))
         self.free(held)
 
     def is_withdrawable(self, held: RequestBlocks) -> bool:
         """Whether `withdraw` would take nothing from others: nobody else holds what it published for this step."""
-        return all(block.ref == 1 for owner, block in self._publications[-1] if owner is held)
+        return all(map(_is_private, self._publications.planned_by(held)))
 
     def revoke(self, failed: Collection[RequestBlocks]) -> list[RequestBlocks]:
         """Unpublishes what the oldest step in flight filled with garbage, and what later ones build on that: the blocks
@@ -291,36 +288,20 @@ class KVManager:
             Those others, as far as they hold blocks. Their parts of the steps in flight are garbage, too; they must be
             freed before anything else is allocated.
         """
-        spoiled = set(failed)
-        suspects = dict.fromkeys([*self._holders, *(owner for owner, _ in self._uncommitted())])
-        while True:
-            garbage = {block for owner, block in self._uncommitted() if owner in spoiled}
-            names = {name for held in spoiled for name in held.hashes}
-            readers = [held for held in suspects if held not in spoiled and self._has_read(held, garbage, names)]
-            if not readers:
-                break
-            spoiled.update(readers)
-        self._unpublish([block for _, block in self._uncommitted() if block in garbage])
+        garbage, spoiled = self._publications.spoiled_by(failed, self._holders)
+        self._publications.take_back(garbage)
         return [held for held in self._holders if held in spoiled.difference(failed)]
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks. Refused, with False, while any block is held."""
         if self._pool.num_free < self._pool.num_usable:
             return False
-        for group in self._groups:
-            cached = list(group.index)
-            group.index.clear()
-            for block in cached:
-                self._pool.demote(block)
-        if self._children is not None:
-            self._children.clear()
-        for step in self._publications:
-            step.clear()
+        self._publications.clear()
         return True
 
     def check(self) -> None:
         """Verifies conservation, see `check_conservation`. O(blocks); for tests and idle moments."""
-        published = [block for _, block in self._uncommitted()]
+        published = [entry.block for entry in self._publications.uncommitted()]
         check_conservation(self._pool, self._groups, self._children, list(self._holders), published)
 
     # ---- hits
@@ -343,7 +324,7 @@ class KVManager:
         without taking the room that the request itself needs."""
         start = hit.num_tokens
         wanted = held.token_ids[start : min(start + self._block_size, len(held.token_ids) - 1)]
-        found = children.closest(self._parent_key(held, hit.num_blocks), self._hasher.pack(wanted))
+        found = children.closest(self._publications.parent_key(held, hit.num_blocks), self._hasher.pack(wanted))
         if found is None:
             return hit
         block, num_shared = found
@@ -374,10 +355,6 @@ class KVManager:
                 self._pool.release(block)
             held.partial_hit = None
 
-    def _parent_key(self, held: RequestBlocks, position: int) -> bytes:
-        """See `Children`. A salted root is longer than any hash."""
-        return held.hashes[position - 1] if position else self._hasher.root + held.salt
-
     def _name_blocks(self, held: RequestBlocks, count: int) -> None:
         if count > len(held.hashes):
             self._hasher.extend(held.hashes, held.token_ids, count, held.salt)
@@ -393,9 +370,9 @@ class KVManager:
     def _take(self, group: int) -> Block:
         block = self._pool.take()
         if block.in_flight:
-            self._unpublish([block])  # Whoever published it has left before the step was done.
+            self._publications.take_back([block])  # Whoever published it has left before the step was done.
         elif block.hash is not None:
-            self._forget(block)
+            self._publications.forget(block)
             self.num_evicted += 1
         block.group = group
         return block
@@ -418,9 +395,7 @@ class KVManager:
         if policy.is_closed and before is not None and before.in_flight:
             return False
         if twin is None:
-            block = self._publish_entry(held, group, position)
-            if block.tokens and self._children is not None:
-                self._children.add(block)
+            self._publications.publish(held, group, position)
             return True
         own = table[position]
         self._pool.touch(twin)
@@ -452,52 +427,10 @@ class KVManager:
                 continue
             position = held.num_published[group]
             while position < num_full and held.hashes[position] not in policy.index:
-                block = self._publish_entry(held, group, position)
-                block.in_flight = True
-                self._publications[-1].append((held, block))
+                self._publications.publish_ahead(held, group, position)
                 position += 1
             held.num_published[group] = position
         held.num_settled = min(held.num_published)
-
-    def _publish_entry(self, held: RequestBlocks, group: int, position: int) -> Block:
-        policy, table = self._groups[group], held.tables[group]
-        block = table[position]
-        parent = table[position - 1] if position and policy.is_closed else None
-        policy.index.publish(block, held.hashes[position], parent)
-        if group == self._lead and self._children is not None:
-            start = position * self._block_size
-            block.parent_key = self._parent_key(held, position)
-            block.tokens = self._hasher.pack(held.token_ids[start : start + self._block_size])
-        return block
-
-    def _unpublish(self, blocks: list[Block]) -> None:
-        """Takes blocks, given parents first, out of their indices and out of the uncommitted publications."""
-        for block in reversed(blocks):
-            self._forget(block)
-            self._pool.demote(block)
-        gone = set(blocks)
-        for step in self._publications:
-            step[:] = [entry for entry in step if entry[1] not in gone]
-
-    def _uncommitted(self) -> Iterator[tuple[RequestBlocks, Block]]:
-        """By whom and what was published for all steps that are not committed, parents before children."""
-        return chain.from_iterable(self._publications)
-
-    def _has_read(self, held: RequestBlocks, garbage: set[Block], names: set[BlockHash]) -> bool:
-        """Whether a request may have read one of these blocks. Of one that holds nothing any more only the names of
-        its blocks tell, and these say too much rather than too little."""
-        if held in self._holders:
-            return any(block in garbage for table in held.tables for block in table)
-        return not names.isdisjoint(held.hashes)
-
-    def _forget(self, block: Block) -> None:
-        """Makes a published block unfindable."""
-        self._groups[block.group].index.remove(block)
-        if block.tokens:
-            if self._children is not None and not block.in_flight:
-                self._children.remove(block)
-            block.tokens = b""
-        block.in_flight = False
 
 
 def _groups_that_let_go(layout: KVLayout, policies: list[GroupPolicy]) -> list[tuple[GroupPolicy, list[int]]]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from octavo.kv.blocks import Block
-from octavo.kv.hashing import BlockHash
+from octavo.kv.hashing import BlockHash, salt_key
 
 BlockIds = tuple[tuple[int, ...], ...]
 """[group] -> block ids in table order."""
@@ -34,6 +34,7 @@ class RequestBlocks:
     """
 
     __slots__ = (
+        "cache_salt",
         "hashes",
         "junction",
         "max_blocks",
@@ -49,10 +50,11 @@ class RequestBlocks:
         "token_ids",
     )
 
-    def __init__(self, token_ids: Sequence[int], num_groups: int, *, salt: bytes, reads_cache: bool) -> None:
+    def __init__(self, token_ids: Sequence[int], num_groups: int, *, cache_salt: str | None, reads_cache: bool) -> None:
         self.token_ids = token_ids
         """The request's known tokens; the owner appends to the list, the manager reads it."""
-        self.salt = salt
+        self.cache_salt = cache_salt
+        self.salt = salt_key(cache_salt)
         self.reads_cache = reads_cache
         self.hashes: list[BlockHash] = []
         """Names of the first full blocks, as many as were needed so far."""
