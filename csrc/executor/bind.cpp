@@ -21,6 +21,7 @@ namespace octavo {
 namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using WritableBytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <size_t N>
 using Ints = nb::ndarray<const int32_t, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
@@ -107,6 +108,18 @@ class PyExecutor {
   void run_rows(Ints<1> logit_rows) {
     nb::gil_scoped_release release;
     executor_.run_rows(logit_rows.data(), size_of(logit_rows.size()));
+  }
+
+  void read_block(int group, int block, WritableBytes out) {
+    require_size("out", out.size(), executor_.kv().group_block_bytes(group));
+    nb::gil_scoped_release release;
+    executor_.kv().read_block(group, block, out.data());
+  }
+
+  void write_block(int group, int block, Bytes data) {
+    require_size("data", data.size(), executor_.kv().group_block_bytes(group));
+    nb::gil_scoped_release release;
+    executor_.kv().write_block(group, block, data.data());
   }
 
  private:
@@ -249,6 +262,10 @@ void bind_executor(nb::module_& m) {
            "context_lens"_a, "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
       .def("run_rows", &PyExecutor::run_rows, "logit_rows"_a)
       .def("view", &view, "buffer"_a)
+      .def(
+          "block_bytes", [](PyExecutor& e, int group) { return e.native().kv().group_block_bytes(group); }, "group"_a)
+      .def("read_block", &PyExecutor::read_block, "group"_a, "block_id"_a, "out"_a)
+      .def("write_block", &PyExecutor::write_block, "group"_a, "block_id"_a, "data"_a)
       .def_prop_ro("weight_bytes", [](PyExecutor& e) { return e.native().weight_bytes(); })
       .def_prop_ro("kv_bytes", [](PyExecutor& e) { return e.native().kv_bytes(); })
       .def_prop_ro("scratch_bytes", [](PyExecutor& e) { return e.native().scratch_bytes(); });

@@ -70,6 +70,7 @@ class Executor {
   // Runs the stages over rows again, for other rows of the step just run (whose arrays must still be there).
   void run_rows(const int32_t* logit_rows, int count);
 
+  KvMemory& kv() { return kv_; }
   const Buffer& buffer(int index) const { return buffers_.at(index); }
   const Step& last_step() const { return step_; }
   size_t weight_bytes() const { return weights_.bytes(); }

@@ -58,13 +58,46 @@ KvMemory::KvMemory(const KvShape& shape, const std::vector<KvLayerShape>& layers
     groups_.push_back(layer.group);
     places_by_group_.resize(std::max<size_t>(places_by_group_.size(), layer.group + 1));
     places_by_group_[layer.group] = std::max(places_by_group_[layer.group], layer.place + 1);
+    used_half_by_group_.resize(places_by_group_.size());
+    used_half_by_group_[layer.group] = half_bytes(placed);
+  }
+}
+
+void KvMemory::check_block(int group, int block) const {
+  if (group < 0 || group >= num_groups() || block < 0 || block >= shape_.num_blocks) {
+    throw std::invalid_argument("block " + std::to_string(block) + " of group " + std::to_string(group) +
+                                ": there are " + std::to_string(shape_.num_blocks) + " blocks and " +
+                                std::to_string(num_groups()) + " groups");
+  }
+}
+
+size_t KvMemory::group_block_bytes(int group) const {
+  check_block(group, 0);
+  return 2 * used_half_by_group_[group] * places_by_group_[group];
+}
+
+void KvMemory::read_block(int group, int block, uint8_t* out) const {
+  check_block(group, block);
+  const size_t used = used_half_by_group_[group];
+  for (int place = 0; place < places_by_group_[group]; place++, out += 2 * used) {
+    std::memcpy(out, block_at(place, block), used);
+    std::memcpy(out + used, block_at(place, block) + half_bytes_, used);
+  }
+}
+
+void KvMemory::write_block(int group, int block, const uint8_t* data) {
+  check_block(group, block);
+  const size_t used = used_half_by_group_[group];
+  for (int place = 0; place < places_by_group_[group]; place++, data += 2 * used) {
+    std::memcpy(block_at(place, block), data, used);
+    std::memcpy(block_at(place, block) + half_bytes_, data + used, used);
   }
 }
 
 void KvMemory::copy(const std::vector<KvCopy>& copies, int place) {
   for (const auto& copy : copies) {
     if (place >= places_by_group_[copy.group] || copy.source == copy.target) continue;
-    std::memcpy(array(place) + copy.target * block_bytes_, array(place) + copy.source * block_bytes_, block_bytes_);
+    std::memcpy(block_at(place, copy.target), block_at(place, copy.source), block_bytes_);
   }
 }
 

@@ -36,10 +36,19 @@ class KvMemory {
   int num_groups() const { return static_cast<int>(places_by_group_.size()); }
   size_t bytes() const { return region_.bytes(); }
 
+  // Blocks by themselves: K, then V, of each layer of the group in the order of their places, nothing between them. Safe
+  // beside a running step that neither writes a block that is read nor touches one that is written. Throw
+  // std::invalid_argument for a group or block that does not exist.
+  size_t group_block_bytes(int group) const;
+  void read_block(int group, int block, uint8_t* out) const;
+  void write_block(int group, int block, const uint8_t* data);
+
   // Does all copies, in order, for the layers at one place.
   void copy(const std::vector<KvCopy>& copies, int place);
 
  private:
+  void check_block(int group, int block) const;
+  uint8_t* block_at(int place, int block) const { return array(place) + block * block_bytes_; }
   uint8_t* array(int place) const { return region_.data() + place * block_bytes_ * shape_.num_blocks; }
 
   const KvShape shape_;
@@ -49,6 +58,7 @@ class KvMemory {
   std::vector<CacheLayer> layers_;
   std::vector<int> groups_;
   std::vector<int> places_by_group_;
+  std::vector<size_t> used_half_by_group_;  // of half_bytes_: groups of smaller tokens leave the rest alone
 };
 
 // The first stage of a step.

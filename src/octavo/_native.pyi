@@ -181,6 +181,12 @@ class Executor:
         """The stages over rows again, for other rows of the last step."""
     def view(self, buffer: int) -> _Float32:
         """The rows of a buffer that the last step filled."""
+    def block_bytes(self, group: int) -> int:
+        """Bytes of one block of a cache group, over all its layers."""
+    def read_block(self, group: int, block_id: int, out: _UInt8) -> None:
+        """Copies a block into `out`; without the GIL, from any thread, beside a step that does not write the block."""
+    def write_block(self, group: int, block_id: int, data: _UInt8) -> None:
+        """Fills a block from `data`; as `read_block`, beside a step that does not touch the block."""
     @property
     def weight_bytes(self) -> int: ...
     @property

@@ -8,7 +8,7 @@ from octavo.errors import OutOfMemoryError
 from octavo.execution.native.lower import lower
 from octavo.execution.native.recorder import Recorder
 from octavo.execution.native.stages import stage_names
-from octavo.execution.protocols import Float32, Int32, StepBatch
+from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
@@ -22,7 +22,8 @@ class NativeExecutor:
     """A `ProgramExecutor` on the CPU. Weights stay in their number format, packed for streaming; the step is one call
     that runs every op on the thread pool with the GIL released.
 
-    One caller at a time. The same inputs give the same bits for every number of threads and every `isa`.
+    One caller at a time, but for its blocks: it is the `KVMemory` that stores copy from and to, beside a running step.
+    The same inputs give the same bits for every number of threads and every `isa`.
     """
 
     def __init__(
@@ -115,6 +116,18 @@ class NativeExecutor:
     def output(self, role: str) -> Float32:
         """What the last step left in an output of the program: a view, overwritten by the next step."""
         return self._open().view(self._buffers[self.program.outputs[role]])
+
+    def block_bytes(self, group: int) -> int:
+        """See `KVMemory.block_bytes`."""
+        return self._open().block_bytes(group)
+
+    def read_block(self, group: int, block_id: int, out: Bytes) -> None:
+        """See `KVMemory.read_block`. The GIL is released."""
+        self._open().read_block(group, block_id, out)
+
+    def write_block(self, group: int, block_id: int, data: Bytes) -> None:
+        """See `KVMemory.write_block`. The GIL is released."""
+        self._open().write_block(group, block_id, data)
 
     @property
     def num_bytes(self) -> dict[str, int]:

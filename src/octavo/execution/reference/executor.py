@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from octavo.execution.protocols import Float32, Int32, StepBatch
+from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.quant import TensorType
 from octavo.execution.reference.ops import OPS, DenseWeight, Machine
 from octavo.execution.reference.paged_kv import PagedKV
@@ -52,14 +52,13 @@ class ReferenceExecutor:
 
     def run(self, batch: StepBatch) -> Float32:
         """Runs the step; see `ProgramExecutor.run`."""
-        if self._kv is None:
-            raise ValueError("this executor is closed")
-        self._kv.copy_blocks(batch.block_copies)
+        kv = self._open()
+        kv.copy_blocks(batch.block_copies)
         self._machine = Machine(
             weights=self._weights,
             ropes=self._program.ropes,
             layout=self.layout,
-            kv=self._kv,
+            kv=kv,
             batch=batch,
             rows=self._checked_rows(batch.logit_rows),
         )
@@ -71,6 +70,23 @@ class ReferenceExecutor:
             raise ValueError("no batch was run whose rows could be asked for")
         self._machine.rows = self._checked_rows(rows)
         return self._execute(self._machine, self._row_ops)
+
+    def block_bytes(self, group: int) -> int:
+        """See `KVMemory.block_bytes`."""
+        return self._open().block_bytes(group)
+
+    def read_block(self, group: int, block_id: int, out: Bytes) -> None:
+        """See `KVMemory.read_block`."""
+        self._open().read_block(group, block_id, out)
+
+    def write_block(self, group: int, block_id: int, data: Bytes) -> None:
+        """See `KVMemory.write_block`."""
+        self._open().write_block(group, block_id, data)
+
+    def _open(self) -> PagedKV:
+        if self._kv is None:
+            raise ValueError("this executor is closed")
+        return self._kv
 
     def close(self) -> None:
         """Drops weights and KV memory; idempotent."""

@@ -45,6 +45,25 @@ class PagedKV:
             used = copy.num_tokens * self._widths[copy.group]
             self._pool[copy.target, :, :, :used] = self._pool[copy.source, :, :, :used]
 
+    def block_bytes(self, group: int) -> int:
+        """See `KVMemory.block_bytes`."""
+        return self._block(group, 0).size
+
+    def read_block(self, group: int, block_id: int, out: Bytes) -> None:
+        """See `KVMemory.read_block`."""
+        block = self._block(group, block_id)
+        out.reshape(block.shape)[...] = block
+
+    def write_block(self, group: int, block_id: int, data: Bytes) -> None:
+        """See `KVMemory.write_block`."""
+        block = self._block(group, block_id)
+        block[...] = data.reshape(block.shape)
+
+    def _block(self, group: int, block_id: int) -> Bytes:
+        """What a group uses of a block, `[layers, 2, block_size * width]`: a view."""
+        used = self._layout.block_size * self._widths[group]
+        return self._pool[block_id, : self._layout.groups[group].num_layers, :, :used]
+
     def write(self, layer: int, slots: Int32, k: Float32, v: Float32) -> None:
         """Stores k and v `[tokens, kv_heads * head_dim]` at slots `[tokens]` of a layer."""
         blocks, offsets = np.divmod(slots, self._layout.block_size)
