@@ -314,6 +314,30 @@ def test_revoking_names_the_requests_that_hold_garbage_and_unpublishes_what_they
     manager.free(bystander)
 
 
+def test_of_those_that_failed_only_who_read_nothing_of_others_is_to_blame():
+    """The second read the first one's garbage, the third only what the second built on it."""
+    manager = make_manager()
+    first, _ = start(manager, range(8), commit=False)
+    second, _ = start(manager, range(16), commit=False)
+    third, _ = start(manager, range(20), commit=False)
+    alone, _ = start(manager, range(80, 88), commit=False)
+    assert manager.revoke([third, first, alone]) == [second, third]
+    for held in (first, second, third, alone):
+        manager.free(held)
+    assert manager.num_cached_blocks == 0
+    manager.check()
+
+
+def test_a_reader_is_not_to_blame_though_the_one_it_read_is_gone():
+    manager = make_manager()
+    gone, _ = start(manager, range(8), commit=False)
+    reader, _ = start(manager, range(9), commit=False)
+    manager.free(gone)
+    assert manager.revoke([gone, reader]) == [reader]
+    manager.free(reader)
+    manager.check()
+
+
 def test_revoking_keeps_what_earlier_steps_computed():
     manager = make_manager()
     failed, _ = start(manager, range(12), num_tokens=8)

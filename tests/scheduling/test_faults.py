@@ -60,6 +60,24 @@ def test_a_request_that_shared_the_failed_blocks_starts_anew_and_gets_its_tokens
     assert engine.stats("b").num_preemptions == 1 and engine.stats("d").num_preemptions == 0
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_requests_that_fail_because_of_what_they_read_start_anew(ahead):
+    """The first request fails by itself. Those that go on from its prompt find garbage, and fail, too, where that is no
+    number: in the executor's account all look alike."""
+    engine = Engine(faults=failing(a=8), max_num_batched_tokens=64, async_scheduling=ahead)
+    requests = [make_request("a", range(8)), *[make_request(f"r{i}", [*range(8), 50 + i], seed=i) for i in range(7)]]
+    engine.add(*requests)
+    result = engine.executor.execute(plan := engine.plan())
+    assert 2 < len(result.errors) < 8 and "a" in result.errors
+    outputs = engine.scheduler.update(plan, result, 0.0)
+    assert [(output.request_id, output.error) for output in outputs] == [("a", "NaN logits")]
+    engine.manager.check()
+    engine.run()
+    for request in requests[1:]:
+        assert engine.tokens[request.request_id] == alone(request)
+    assert engine.counters["finished_error"] == 1
+
+
 def test_a_request_that_shares_only_sound_blocks_of_a_failed_one_is_untouched():
     engine = Engine(faults=failing(a=13))
     engine.add(make_request("a", range(12), max_tokens=9), make_request("b", [*range(12), 70], max_tokens=9))

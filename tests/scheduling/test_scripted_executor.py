@@ -179,13 +179,21 @@ def test_a_forgotten_request_must_be_introduced_again():
 
 
 def test_garbage_of_a_failed_part_is_only_forgiven_in_its_own_step():
-    executor = ScriptedExecutor(make_layout(8), faults=lambda request_id, _: "broken" if request_id == "a" else None)
-    requests = [new("a", range(4), [[1]]), new("b", range(5), [[1, 2]])]
-    result = executor.execute(plan(0, ("a", 0, 4), ("b", 4, 1), new_requests=requests))
-    assert result.errors == {"a": "broken"} and result.token_ids[0] == ()
-    sound = ScriptedExecutor(make_layout(8)).execute(plan(0, ("b", 0, 5), new_requests=[new("b", range(5), [[1, 2]])]))
+    def run(last):
+        executor = ScriptedExecutor(make_layout(8), faults=lambda name, _: "broken" if name == "a" else None)
+        requests = [new("a", range(4), [[1]]), new("b", [*range(4), last], [[1, 2]])]
+        result = executor.execute(plan(0, ("a", 0, 4), ("b", 4, 1), new_requests=requests))
+        assert result.errors["a"] == "broken" and result.token_ids[0] == ()
+        refuse(executor, plan(1, ("c", 4, 1), new_requests=[new("c", range(5), [[1, 3]])]), "not its own")
+        return result
+
+    shows, misleads = [run(last).errors.get("b") for last in range(16)].index("it reads garbage"), 0
+    while "b" in (result := run(misleads)).errors:
+        misleads += 1
+    assert run(shows).token_ids[1] == ()
+    alone = new("b", [*range(4), misleads], [[1, 2]])
+    sound = ScriptedExecutor(make_layout(8)).execute(plan(0, ("b", 0, 5), new_requests=[alone]))
     assert result.token_ids[1] != sound.token_ids[0]
-    refuse(executor, plan(1, ("c", 4, 1), new_requests=[new("c", range(5), [[1, 3]])]), "not its own")
 
 
 def test_tokens_depend_on_known_tokens_and_seed_only():

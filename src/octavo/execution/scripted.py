@@ -129,10 +129,12 @@ class ScriptedExecutor:
         for copy in plan.block_copies:
             self._copy(copy)
         errors = self._write_all(plan, spans)
+        misled = self._mislead(plan, spans)
         results = [
-            self._attend_and_sample(request_id, start, stop)
+            self._sample(request_id, start, stop, is_misled=request_id in misled)
             for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True)
         ]
+        errors = {name: "it reads garbage" for name, shows in misled.items() if shows} | errors
         return self._result(plan, results, errors)
 
     def close(self) -> None:
@@ -288,17 +290,25 @@ class ScriptedExecutor:
             found_garbage = True
         return found_garbage
 
+    def _mislead(self, plan: StepPlan, spans: list[tuple[int, int]]) -> dict[str, bool]:
+        """Garbage begets garbage: spoils what requests write that read some. Gives those, and whether it shows: some
+        garbage is no number and makes its reader fail, some is a number like others."""
+        misled: dict[str, bool] = {}
+        for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True):
+            if self._reads_garbage(request_id, start, stop):
+                sequence = self._sequences[request_id]
+                self._spoil(sequence, start, stop)
+                misled[request_id] = sequence.digests[stop - 1] % 2 == 1
+        return misled
+
     # ---- tokens
 
-    def _attend_and_sample(
-        self, request_id: str, start: int, stop: int
+    def _sample(
+        self, request_id: str, start: int, stop: int, *, is_misled: bool
     ) -> tuple[int | None, LogprobRow | None, list[LogprobRow]]:
-        """(token, its logprobs, logprobs of prompt tokens) of one request; garbage begets garbage."""
+        """(token, its logprobs, logprobs of prompt tokens) of one request; other ones if it was misled."""
         sequence = self._sequences[request_id]
-        digest = sequence.digests[stop - 1]
-        if self._reads_garbage(request_id, start, stop):
-            self._spoil(sequence, start, stop)
-            digest ^= _MASK
+        digest = sequence.digests[stop - 1] ^ (_MASK if is_misled else 0)
         prompt_rows = self._prompt_rows(sequence, start, stop)
         if stop < len(sequence.token_ids):
             return None, None, prompt_rows

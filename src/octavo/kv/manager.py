@@ -285,12 +285,14 @@ class KVManager:
         published by requests whose part failed (they may be freed by now), and by requests that read such a block.
 
         Returns:
-            Those others, as far as they hold blocks. Their parts of the steps in flight are garbage, too; they must be
-            freed before anything else is allocated.
+            Those that read what others had spoiled, as far as they hold blocks, failed ones among them: what failed of
+            these may be due to that. Their parts of the steps in flight are garbage, too; they must be freed before
+            anything else is allocated. At least one of `failed` has nobody else to blame and is not returned.
         """
         garbage, spoiled = self._publications.spoiled_by(failed, self._holders)
+        to_blame = {held for held in failed if not self._publications.is_misled(held, spoiled)} or set(failed)
         self._publications.take_back(garbage)
-        return [held for held in self._holders if held in spoiled.difference(failed)]
+        return [held for held in self._holders if held in spoiled - to_blame]
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks. Refused, with False, while any block is held."""

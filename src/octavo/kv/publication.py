@@ -144,6 +144,11 @@ class Publications:
                 return [entry.block for entry in self.uncommitted() if entry.block in garbage], spoiled
             spoiled.update(readers)
 
+    def is_misled(self, held: RequestBlocks, spoiled: set[RequestBlocks]) -> bool:
+        """Whether a request holds a block that is not committed and garbage by the fault of another one of these."""
+        garbage = {entry.block for entry in self.uncommitted() if entry.owner in spoiled and entry.owner is not held}
+        return any(block in garbage for table in held.tables for block in table)
+
     # ---- one block
 
     def parent_key(self, held: RequestBlocks, position: int) -> bytes:

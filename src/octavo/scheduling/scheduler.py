@@ -290,8 +290,9 @@ class Scheduler:
         return self._in_flight.popleft()
 
     def _end_failed(self, draft: StepDraft, errors: dict[str, str], now_s: float) -> list[RequestOutput]:
-        """Ends requests whose part of the step failed, and starts those anew that read what these have written. What
-        they do in the steps in flight is void."""
+        """Ends requests whose part of the step failed, and starts those anew that read what these have written: what
+        they do in the steps in flight is void. Those of them that failed, too, start anew as well: what is wrong with
+        nothing but their own they will show again."""
         if not errors:
             return []
         failed = [request for request in draft.shares if request.request_id in errors]
