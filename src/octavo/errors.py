@@ -79,6 +79,11 @@ class RequestFailedError(OctavoError):
     """One request ended with an error inside the engine; others are untouched."""
 
 
+class WorkerLostError(OctavoError):
+    """What computes the steps is gone or computes nothing any more: the end of the engine, unlike a fault of one
+    request."""
+
+
 class EngineDeadError(OctavoError):
     """The engine core process is gone; nothing it held can be answered any more (HTTP 503)."""
 

@@ -13,6 +13,7 @@ from octavo.request.params import SamplingParams
 from octavo.scheduling.plan import BlockCopy, BlockSwap, NewRequestData, StepPlan
 
 VOCAB = 10
+NAN_TOKEN = 0
 
 
 def make_layout() -> KVLayout:
@@ -44,6 +45,9 @@ class RecordingExecutor:
         logits = np.zeros((len(rows), VOCAB), np.float32)
         logits[np.arange(len(rows)), (self.batches[-1].token_ids[rows] + 1) % VOCAB] = 1
         return logits
+
+    def broken_rows(self) -> Int32:
+        return np.flatnonzero(self.batches[-1].token_ids == NAN_TOKEN).astype(np.int32)
 
     def close(self) -> None:
         pass

@@ -13,11 +13,11 @@ from octavo.scheduling.plan import NewRequestData, StepPlan
 
 @dataclass(frozen=True)
 class PreparedStep:
-    """A plan as arrays, and the requests of it that yield a token: one per logit row, in order."""
+    """A plan, or a part of it, as arrays, and the requests of it that yield a token: one per logit row, in order."""
 
     batch: StepBatch
     sampling: Int32
-    """[R] places in the plan."""
+    """[R] sequences of the batch."""
     sampling_slots: Int32
     """[R]"""
 
@@ -82,19 +82,28 @@ class PersistentBatch:
         """Records one sampled token per slot as known, but for negative ones: those rows failed."""
         self._table.append(slots, token_ids)
 
+    def take_back(self, slots: Int32, num_tokens: Int32) -> None:
+        """Forgets the tokens of each slot behind the first so many, which were known before `append_tokens`."""
+        self.num_tokens[slots] = num_tokens
+
     def tokens(self, slot: int, start: int, stop: int) -> Int32:
         """Known tokens of a slot at positions `start .. stop - 1`."""
         return self._tokens[slot, start:stop]
 
-    def prepare(self, plan: StepPlan, slots: Sequence[int]) -> PreparedStep:
-        """Turns a plan into arrays in one native call; `logit_rows` are the last rows of the requests that yield a
-        token.
+    def prepare(self, plan: StepPlan, places: Sequence[int], slots: Sequence[int]) -> PreparedStep:
+        """Turns a plan, or the part of it that stands at some places, into arrays in one native call; `logit_rows` are
+        the last rows of the requests that yield a token.
 
         Args:
-            slots: of the plan's requests.
+            places: ascending.
+            slots: of the requests at these places.
         """
+        scheduled: Sequence[int] = plan.num_scheduled_tokens
+        computed: Sequence[int] = plan.num_computed_tokens
+        if len(places) < len(scheduled):
+            scheduled, computed = [scheduled[place] for place in places], [computed[place] for place in places]
         (token_ids, positions, seq_starts, context_lens, block_tables, slot_mapping, logit_rows, sampling, owners) = (
-            self._table.assemble(slots, plan.num_scheduled_tokens, plan.num_computed_tokens)
+            self._table.assemble(slots, scheduled, computed)
         )
         batch = StepBatch(
             token_ids=token_ids,

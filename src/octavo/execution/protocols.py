@@ -69,6 +69,11 @@ class ProgramExecutor(Protocol):
         """
         ...
 
+    def broken_rows(self) -> Int32:
+        """Which of the T tokens of the batch just run came out as no number (NaN), ascending. What these wrote into
+        the cache may be garbage, and nothing that follows them in their sequences can be trusted."""
+        ...
+
     def close(self) -> None:
         """Releases memory and threads; idempotent."""
         ...
@@ -119,7 +124,7 @@ class StepExecutor(Protocol):
     layout: KVLayout
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Runs one plan. A fault of one request is reported in `StepResult.errors`; any other exception means the
+        """Runs one plan. A fault of one request is reported in `StepResult.errors`; an exception means that the
         executor is lost."""
         ...
 

@@ -1,18 +1,45 @@
 """The runner: applies step plans to the persistent batch, runs the program and samples."""
 
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.execution.batch import PersistentBatch
+from octavo.errors import OctavoError, WorkerLostError
+from octavo.execution.batch import PersistentBatch, PreparedStep
+from octavo.execution.isolation import isolate
 from octavo.execution.protocols import Int32, ProgramExecutor, SampledRows, Sampler, StepBatch
 from octavo.kv.spec import KVLayout
 from octavo.request.outputs import LogprobRow
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult, StepTimings
 
+log = logging.getLogger(__name__)
+
+MAX_BARREN_STEPS = 8
+"""After so many steps in a row in which nobody's part could be run the executor counts as lost. Fewer may be due to
+requests that come alone, one after the other."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What came of a part of a step, mostly the whole."""
+
+    sampling: list[int]
+    """Places in the plan of the sequences that yield a token, one per sampled row."""
+    sampled: SampledRows
+    prompt_logprobs: dict[str, list[LogprobRow]]
+    broken: dict[int, int]
+    """Place -> first position that came out as no number."""
+    timings: StepTimings
+
 
 class Runner:
-    """A `StepExecutor` in this process: program executor + sampler over one persistent batch."""
+    """A `StepExecutor` in this process: program executor + sampler over one persistent batch.
+
+    What raises anywhere in a step is traced to the requests that cause it (`isolate`): they end with an error, the
+    others have their tokens. That a part may be run twice is safe: each row writes its own slots with the same bits.
+    """
 
     def __init__(
         self,
@@ -28,52 +55,143 @@ class Runner:
         self._sampler = sampler
         self._clock = clock
         self._batch = PersistentBatch(self.layout, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+        self._requests: dict[int, NewRequestData] = {}
+        """By slot, those that the sampler holds, as they came; tokens sampled since stand in the batch."""
+        self._num_barren_steps = 0
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Runs one plan; see `StepExecutor.execute`."""
+        """Runs one plan; see `StepExecutor.execute`.
+
+        Raises:
+            WorkerLostError: nothing could be run for a number of steps.
+        """
         started = self._clock()
-        slots = self._apply(plan)
-        if not slots:
-            return StepResult(step=plan.step, token_ids=())
-        step = self._batch.prepare(plan, slots)
-        prepared = self._clock()
-        logits = self._executor.run(step.batch)
-        executed = self._clock()
-        sampled = self._sampler.sample(logits, step.sampling_slots)
-        self._batch.append_tokens(step.sampling_slots, sampled.token_ids)
-        prompt_logprobs = self._prompt_logprobs(plan, step.batch, slots) if self._batch.scored_slots else {}
-        timings = StepTimings(
-            prepare_s=prepared - started, execute_s=executed - prepared, sample_s=self._clock() - executed
-        )
-        return self._result(plan, step.sampling, sampled, prompt_logprobs, timings)
+        errors = self._apply(plan)
+        slot_by_id = self._batch.slot_by_id
+        places = [place for place, request_id in enumerate(plan.request_ids) if request_id not in errors]
+        slots = {place: slot_by_id[plan.request_ids[place]] for place in places}
+        parts: list[_Part] = []
+
+        def attempt(some: Sequence[int]) -> None:
+            """Blocks are copied once: whoever was copied to may have written behind the copy since."""
+            since = self._clock() if parts else started
+            parts.append(self._run(plan, some, [slots[place] for place in some], since, copies=not parts))
+
+        def give_up(place: int, error: Exception) -> None:
+            errors[plan.request_ids[place]] = _problem(plan.request_ids[place], error)
+
+        if places:
+            isolate(places, attempt, give_up)
+            self._note_barren(not parts)
+        return _result(plan, parts, errors)
 
     def close(self) -> None:
         """Releases the executor's memory and threads; idempotent."""
         self._executor.close()
 
-    def _apply(self, plan: StepPlan) -> list[int]:
-        """Brings the persistent batch up to the plan; returns the slot of each planned request."""
+    # ---- requests come and go
+
+    def _apply(self, plan: StepPlan) -> dict[str, str]:
+        """Brings the persistent batch up to the plan; returns what is wrong with requests that could not be taken in,
+        now or before."""
         for request_id in (*plan.finished_request_ids, *plan.preempted_request_ids):
-            slot = self._batch.remove(request_id)
-            if slot is not None:
-                self._sampler.remove(slot)
+            self._remove(request_id)
         slot_by_id = self._batch.slot_by_id
         for swap in plan.block_swaps:
-            self._batch.swap_block(slot_by_id[swap.request_id], swap.group, swap.position, swap.block_id)
+            if swap.request_id in slot_by_id:
+                self._batch.swap_block(slot_by_id[swap.request_id], swap.group, swap.position, swap.block_id)
+        errors: dict[str, str] = {}
         for request in plan.new_requests:
-            self._add(request)
-        slots = [slot_by_id[request_id] for request_id in plan.request_ids]
-        for slot, block_ids in zip(slots, plan.new_block_ids, strict=True):
-            self._batch.append_blocks(slot, block_ids)
-        return slots
+            try:
+                self._add(request)
+            except Exception as error:  # its client is told
+                self._remove(request.request_id)
+                errors[request.request_id] = _problem(request.request_id, error)
+        for request_id, block_ids in zip(plan.request_ids, plan.new_block_ids, strict=True):
+            if request_id in slot_by_id:
+                self._batch.append_blocks(slot_by_id[request_id], block_ids)
+            elif request_id not in errors:  # planned ahead, before it was known
+                errors[request_id] = "it failed in the step before"
+        return errors
 
     def _add(self, request: NewRequestData) -> None:
         slot = self._batch.add(request)
         prompt = request.token_ids[: request.num_prompt_tokens]
         output = request.token_ids[request.num_prompt_tokens :]
         self._sampler.add(slot, request.params, request.eos_token_ids, prompt, output)
+        self._requests[slot] = request
 
-    def _prompt_logprobs(self, plan: StepPlan, batch: StepBatch, slots: Sequence[int]) -> dict[str, list[LogprobRow]]:
+    def _remove(self, request_id: str) -> None:
+        """Lets go of a request, if it is held."""
+        slot = self._batch.remove(request_id)
+        if slot is not None and self._requests.pop(slot, None) is not None:
+            self._sampler.remove(slot)
+
+    def _note_barren(self, barren: bool) -> None:
+        self._num_barren_steps = self._num_barren_steps + 1 if barren else 0
+        if self._num_barren_steps == MAX_BARREN_STEPS:
+            raise WorkerLostError(
+                f"in {MAX_BARREN_STEPS} steps in a row nothing could be run for anybody; the log says why"
+            )
+
+    # ---- a step, or a part of it
+
+    def _run(self, plan: StepPlan, places: Sequence[int], slots: list[int], started: float, *, copies: bool) -> _Part:
+        """Runs what stands at some places of the plan. If it raises, all is as before but for slots of the KV memory
+        that another run of these places will write again."""
+        step = self._batch.prepare(plan, places, slots)
+        if not copies:
+            step.batch.block_copies = ()
+        prepared = self._clock()
+        logits = self._executor.run(step.batch)
+        broken = self._first_broken(step.batch, places)
+        executed = self._clock()
+        try:
+            sampled = self._sampler.sample(logits, step.sampling_slots)
+            self._batch.append_tokens(step.sampling_slots, sampled.token_ids)
+            scored = self._prompt_logprobs(plan, step.batch, places, slots) if self._batch.scored_slots else {}
+        except Exception:
+            self._undo_sampling(step)
+            raise
+        timings = StepTimings(
+            prepare_s=prepared - started, execute_s=executed - prepared, sample_s=self._clock() - executed
+        )
+        sampling = [places[sequence] for sequence in step.sampling.tolist()]
+        return _Part(sampling, sampled, scored, broken, timings)
+
+    def _first_broken(self, batch: StepBatch, places: Sequence[int]) -> dict[int, int]:
+        """Place -> first position without a number. Where every token is sampled the sampler looks."""
+        if len(batch.logit_rows) == len(batch.token_ids):
+            return {}
+        rows = self._executor.broken_rows()
+        sequences = np.searchsorted(batch.seq_starts, rows, side="right") - 1
+        found = zip(sequences.tolist(), batch.positions[rows].tolist(), strict=True)
+        return {places[sequence]: position for sequence, position in reversed(list(found))}
+
+    def _undo_sampling(self, step: PreparedStep) -> None:
+        """Nobody knows how far it came: makes the sampling state of all slots anew from the tokens known before. A slot
+        for which that cannot be done is left empty, so that nothing can be sampled for its request."""
+        self._batch.take_back(step.sampling_slots, step.batch.positions[step.batch.logit_rows] + 1)
+        for slot in step.sampling_slots.tolist():
+            request = self._requests.pop(slot, None)
+            if request is None:
+                continue
+            try:
+                self._restart_sampling(slot, request)
+            except Exception:
+                log.exception("request %s cannot be sampled any more", request.request_id)
+            else:
+                self._requests[slot] = request
+
+    def _restart_sampling(self, slot: int, request: NewRequestData) -> None:
+        prompt = self._batch.tokens(slot, 0, request.num_prompt_tokens).tolist()
+        output = self._batch.tokens(slot, request.num_prompt_tokens, int(self._batch.num_tokens[slot])).tolist()
+        self._sampler.remove(slot)
+        self._sampler.add(slot, request.params, request.eos_token_ids, prompt, output)
+
+    def _prompt_logprobs(
+        self, plan: StepPlan, batch: StepBatch, places: Sequence[int], slots: Sequence[int]
+    ) -> dict[str, list[LogprobRow]]:
         """Scores the prompt tokens that follow this step's prompt rows, in pieces of at most `max_rows` rows.
 
         position   c ........ c + s - 1          row of position p predicts token p + 1,
@@ -88,7 +206,7 @@ class Runner:
             stop = min(int(batch.context_lens[index]) + 1, int(self._batch.num_prompt_tokens[slot]))
             targets = self._batch.tokens(slot, first + 1, stop)
             rows = batch.seq_starts[index] + np.arange(len(targets), dtype=np.int32)
-            scored[plan.request_ids[index]] = self._score(rows, targets, num_logprobs)
+            scored[plan.request_ids[places[index]]] = self._score(rows, targets, num_logprobs)
         return scored
 
     def _score(self, rows: Int32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
@@ -99,29 +217,46 @@ class Runner:
             scores += self._sampler.score(logits, targets[start : start + piece], num_logprobs)
         return scores
 
-    @staticmethod
-    def _result(
-        plan: StepPlan,
-        sampling: Int32,
-        sampled: SampledRows,
-        prompt_logprobs: dict[str, list[LogprobRow]],
-        timings: StepTimings,
-    ) -> StepResult:
-        token_ids: list[tuple[int, ...]] = [()] * len(plan.request_ids)
-        for index, token_id in zip(sampling.tolist(), sampled.token_ids.tolist(), strict=True):
+
+def _problem(request_id: str, error: Exception) -> str:
+    """What the client is told. Only what was written for users goes there, the rest into the log."""
+    log.error("request %s ends: its part of a step raised", request_id, exc_info=error)
+    if isinstance(error, OctavoError):
+        return str(error)
+    return f"the engine failed at this request ({type(error).__name__}); its log says more"
+
+
+def _result(plan: StepPlan, parts: Sequence[_Part], errors: dict[str, str]) -> StepResult:
+    """The parts in one piece. `errors`: of requests that have no part, by id."""
+    token_ids: list[tuple[int, ...]] = [()] * len(plan.request_ids)
+    logprobs: list[tuple[LogprobRow, ...] | None] = [None] * len(plan.request_ids)
+    prompt_logprobs: dict[str, list[LogprobRow]] = {}
+    for part in parts:
+        for place, token_id in zip(part.sampling, part.sampled.token_ids.tolist(), strict=True):
             if token_id >= 0:
-                token_ids[index] = (token_id,)
-        logprobs: list[tuple[LogprobRow, ...] | None] = []
-        if sampled.logprobs:
-            logprobs = [None] * len(plan.request_ids)
-            for index, row in zip(sampling.tolist(), sampled.logprobs, strict=True):
-                logprobs[index] = None if row is None else (row,)
-        errors = {plan.request_ids[sampling[row]]: problem for row, problem in sampled.errors.items()}
-        return StepResult(
-            step=plan.step,
-            token_ids=tuple(token_ids),
-            logprobs=tuple(logprobs),
-            prompt_logprobs=prompt_logprobs,
-            errors=errors,
-            timings=timings,
-        )
+                token_ids[place] = (token_id,)
+        if part.sampled.logprobs:
+            for place, listed in zip(part.sampling, part.sampled.logprobs, strict=True):
+                logprobs[place] = None if listed is None else (listed,)
+        for place, position in part.broken.items():
+            token_ids[place] = ()
+            errors[plan.request_ids[place]] = f"the model gives no number (NaN) for the token at position {position}"
+        for row, problem in part.sampled.errors.items():
+            errors.setdefault(plan.request_ids[part.sampling[row]], problem)
+        prompt_logprobs |= part.prompt_logprobs
+    return StepResult(
+        step=plan.step,
+        token_ids=tuple(token_ids),
+        logprobs=tuple(logprobs) if any(part.sampled.logprobs for part in parts) else (),
+        prompt_logprobs=prompt_logprobs,
+        errors=errors,
+        timings=_sum([part.timings for part in parts]),
+    )
+
+
+def _sum(timings: Sequence[StepTimings]) -> StepTimings:
+    return StepTimings(
+        prepare_s=sum(each.prepare_s for each in timings),
+        execute_s=sum(each.execute_s for each in timings),
+        sample_s=sum(each.sample_s for each in timings),
+    )

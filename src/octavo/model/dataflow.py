@@ -63,3 +63,15 @@ def weights_of(op: Op) -> tuple[str, ...]:
 def row_ops(program: Program) -> tuple[Op, ...]:
     """The ops that work on the wanted rows only: they may run again for other rows of the same step."""
     return tuple(op for op in program.ops if (out := writes(op)) is not None and program.buffers[out].dim == "rows")
+
+
+def rows_source(program: Program) -> str:
+    """The buffer of all tokens from which the wanted rows are taken: what every token of the step has come to.
+
+    Raises:
+        ValueError: the program selects no rows.
+    """
+    for op in program.ops:
+        if isinstance(op, SelectRows):
+            return op.x
+    raise ValueError(f"program {program.name} selects no rows")

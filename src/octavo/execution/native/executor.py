@@ -5,6 +5,7 @@ from typing import TypedDict
 
 from octavo import _native
 from octavo.errors import OutOfMemoryError
+from octavo.execution.nan import rows_with_nan
 from octavo.execution.native.lower import lower
 from octavo.execution.native.recorder import Recorder
 from octavo.execution.native.stages import stage_names
@@ -12,6 +13,7 @@ from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
+from octavo.model.dataflow import rows_source
 from octavo.model.program import Program
 
 _FLOAT_TYPES = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
@@ -112,6 +114,10 @@ class NativeExecutor:
         """See `ProgramExecutor.logits`."""
         self._open().run_rows(rows)
         return self.output("logits")
+
+    def broken_rows(self) -> Int32:
+        """See `ProgramExecutor.broken_rows`."""
+        return rows_with_nan(self._open().view(self._buffers[rows_source(self.program)]))
 
     def output(self, role: str) -> Float32:
         """What the last step left in an output of the program: a view, overwritten by the next step."""

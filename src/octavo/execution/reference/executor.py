@@ -5,13 +5,14 @@ from enum import StrEnum
 
 import numpy as np
 
+from octavo.execution.nan import rows_with_nan
 from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.quant import TensorType
 from octavo.execution.reference.ops import OPS, DenseWeight, Machine
 from octavo.execution.reference.paged_kv import PagedKV
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
-from octavo.model.dataflow import row_ops
+from octavo.model.dataflow import row_ops, rows_source
 from octavo.model.program import Op, Program
 
 _FLOAT_FORMATS = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
@@ -66,10 +67,13 @@ class ReferenceExecutor:
 
     def logits(self, rows: Int32) -> Float32:
         """Runs the row ops again for other rows of the last batch; see `ProgramExecutor.logits`."""
-        if self._machine is None:
-            raise ValueError("no batch was run whose rows could be asked for")
-        self._machine.rows = self._checked_rows(rows)
-        return self._execute(self._machine, self._row_ops)
+        machine = self._last_machine()
+        machine.rows = self._checked_rows(rows)
+        return self._execute(machine, self._row_ops)
+
+    def broken_rows(self) -> Int32:
+        """See `ProgramExecutor.broken_rows`."""
+        return rows_with_nan(self._last_machine().buffers[rows_source(self._program)])
 
     def block_bytes(self, group: int) -> int:
         """See `KVMemory.block_bytes`."""
@@ -93,6 +97,11 @@ class ReferenceExecutor:
         self._kv = None
         self._weights = {}
         self._machine = None
+
+    def _last_machine(self) -> Machine:
+        if self._machine is None:
+            raise ValueError("no batch was run whose rows could be asked for")
+        return self._machine
 
     def _execute(self, machine: Machine, ops: Iterable[Op]) -> Float32:
         for op in ops:
