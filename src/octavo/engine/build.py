@@ -7,6 +7,7 @@ from octavo import _native
 from octavo.config import EngineConfig
 from octavo.decoding.sampler import NativeSampler
 from octavo.engine.core import EngineCore
+from octavo.engine.fingerprint import numerics_fingerprint, weights_name
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
@@ -61,7 +62,9 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
         enable_prefix_caching=config.cache.enable_prefix_caching,
         sub_block_match=config.cache.sub_block_match,
         max_step_tokens=config.scheduler.max_num_batched_tokens,
-        fingerprint=_fingerprint(files, memory),
+        fingerprint=numerics_fingerprint(
+            weights_name(files, lasting=False), program, weights, memory.layout, config.execution.executor
+        ),
     )
     scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy)
     times.mark("rest", clock())
@@ -136,12 +139,3 @@ def _tokenizer_size(config: EngineConfig, files: ModelFiles, checkpoint: Checkpo
     from octavo.text.tokenizer import from_hf  # noqa: PLC0415  a sixth of the core's imports, for folders alone
 
     return from_hf(files.folder).vocab_size
-
-
-def _fingerprint(files: ModelFiles, memory: MemoryPlan) -> str:
-    """Names what cached KV depends on, so that no other model's blocks can ever match.
-
-    A file without a known hash goes by path, size and time of change: enough while blocks stay in one process.
-    """
-    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.files]
-    return repr((files.sha256 or stats, memory.layout.dtype, memory.layout.block_size))
