@@ -75,6 +75,22 @@ class QueueFullError(OctavoError):
         super().__init__(message)
 
 
+class PinBudgetError(OctavoError):
+    """A prefix cannot be held now, since others are (HTTP 429); the message holds the numbers and the fix.
+
+    Attributes:
+        retry_after_s: seconds until the next of these is free to go.
+    """
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class SessionNotFoundError(OctavoError):
+    """There is no such session, or its lease has ended (HTTP 404)."""
+
+
 class RequestFailedError(OctavoError):
     """One request ended with an error inside the engine; others are untouched."""
 

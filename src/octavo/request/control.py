@@ -32,5 +32,8 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int
     num_cached_blocks: int
     """Blocks findable in the prefix cache, held or evictable."""
+    num_pinned_blocks: int = 0
+    """Blocks that sessions hold, whoever else does."""
+    num_sessions: int = 0
     counters: dict[str, float]
     """Monotone totals since start, e.g. prompt_tokens, generation_tokens, cached_tokens, preemptions, steps."""

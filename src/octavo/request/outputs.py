@@ -47,6 +47,10 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Steps in which at least one token of this request ran."""
     max_blocks: int = 0
     """Most KV blocks held at one time."""
+    num_pinned_tokens: int = 0
+    """With the last output of a request with a session: tokens that the session holds."""
+    pin_problem: str = ""
+    """Why these are not all its full blocks, for the user."""
 
 
 class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,6 +71,8 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """HTTP status that fits `error`; 400 and 429 mean that the request was refused before it ran."""
     retry_after_s: float = 1.0
     """With a 429: seconds after which a place may be free."""
+    error_code: str = ""
+    """Which 429 it is: `pin_budget`, else the queue is full."""
     error_field: str = ""
     """The request field that a 400 is about, and its value for people."""
     error_value: str = ""

@@ -3,6 +3,7 @@
 import msgspec
 
 from octavo.request.params import SamplingParams
+from octavo.request.pin import PinRequest
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,3 +24,5 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Lower runs first under the `priority` policy."""
     cache_salt: str | None = None
     """Requests share cached prefixes only with requests of equal salt."""
+    pin: PinRequest | None = None
+    """The session that it belongs to."""
