@@ -7,9 +7,11 @@ from typing import Any
 from octavo.config import SchedulerConfig
 from octavo.execution.scripted import FaultScript, ScriptedExecutor, TokenScript, no_faults
 from octavo.kv.manager import KVManager
+from octavo.kv.pins import Pins
 from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout, lay_out
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.params import SamplingParams
+from octavo.request.pin import PinRequest
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult
 from octavo.scheduling.scheduler import Scheduler
@@ -34,6 +36,7 @@ def make_request(
     cache_salt: str | None = None,
     arrival_s: float = 0.0,
     tenant: str = "",
+    session: str | PinRequest | None = None,
     **params: Any,
 ) -> GenerateRequest:
     """A request; a prompt given as a length is filled with tokens of its own."""
@@ -50,6 +53,7 @@ def make_request(
         cache_salt=cache_salt,
         arrival_s=arrival_s,
         tenant=tenant,
+        pin=PinRequest(session_id=session) if isinstance(session, str) else session,
     )
 
 
@@ -71,6 +75,8 @@ class Engine:
         sub_block_match: bool = False,
         script: TokenScript | None = None,
         faults: FaultScript = no_faults,
+        max_pinned_share: float = 0.5,
+        max_pinned_tokens: int = 0,
         **config: Any,
     ) -> None:
         self.config = SchedulerConfig(**{**PLAIN, **config})
@@ -82,7 +88,10 @@ class Engine:
             max_step_tokens=self.config.max_num_batched_tokens,
             fingerprint="test",
         )
-        self.scheduler = Scheduler(self.config, self.manager, max_model_len)
+        self.pins = Pins(
+            self.manager, max_model_len, max_share=max_pinned_share, max_tokens_per_tenant=max_pinned_tokens
+        )
+        self.scheduler = Scheduler(self.config, self.manager, max_model_len, pins=self.pins)
         self.executor = ScriptedExecutor(
             layout,
             vocab_size=VOCAB_SIZE,
@@ -102,6 +111,11 @@ class Engine:
         self.outputs: dict[str, list[RequestOutput]] = defaultdict(list)
         self.finished: dict[str, FinishReason] = {}
 
+    def check(self) -> None:
+        """All laws of the KV memory."""
+        self.manager.check()
+        self.pins.check()
+
     def add(self, *requests: GenerateRequest) -> None:
         for request in requests:
             self.scheduler.add(request, self.now_s)
@@ -111,7 +125,7 @@ class Engine:
         plan = self.scheduler.schedule(self.now_s)
         assert plan is not None
         self.plans.append(plan)
-        self.manager.check()
+        self.check()
         return plan
 
     def finish(self, plan: StepPlan) -> list[RequestOutput]:
@@ -121,7 +135,7 @@ class Engine:
             self.discarded[request_id] += len(token_ids) if self.finished.get(request_id) == "stop" else 0
         outputs = self.scheduler.update(plan, result, self.now_s)
         self.now_s += 1.0
-        self.manager.check()
+        self.check()
         for output in outputs:
             assert output.request_id not in self.finished, "an output after the last one"
             self.outputs[output.request_id].append(output)
@@ -138,7 +152,7 @@ class Engine:
         if plan is not None:
             self.plans.append(plan)
             self.in_flight.append(plan)
-        self.manager.check()
+        self.check()
         return plan is not None
 
     def land(self) -> dict[str, int]:

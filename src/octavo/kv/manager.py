@@ -1,7 +1,7 @@
 """The KV manager: which block a request gets, what it shares, and when a block can be found again."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from octavo.kv.blocks import Block, BlockPool
@@ -91,6 +91,11 @@ class KVManager:
     def num_free_blocks(self) -> int:
         """Blocks that nobody holds, cached ones included."""
         return self._pool.num_free
+
+    @property
+    def keeps_prefixes(self) -> bool:
+        """Whether anything is published."""
+        return self._caching
 
     @property
     def num_cached_blocks(self) -> int:
@@ -201,6 +206,36 @@ class KVManager:
         if self._letting_go:
             held.junction = self._groups[self._lead].accept(held.hashes, len(held.hashes))
         self._holders[held] = None
+
+    def hold_computed(self, held: RequestBlocks) -> RequestBlocks:
+        """Another handle on the longest part of a request's known tokens that is cached and computed, and from whose
+        border all groups could go on. It holds these blocks, and no others, until it is freed."""
+        if not self._caching:
+            return self.open([])
+        border = len(held.token_ids) // self._block_size
+        self._name_blocks(held, border)
+        unready: int | None = border
+        while unready is not None:
+            border = common_hit(self._groups, held.hashes, unready)
+            unready = self._first_in_flight(held.hashes, border)
+        holder = self.open(list(held.token_ids[: border * self._block_size]), cache_salt=held.cache_salt)
+        holder.hashes = held.hashes[:border]
+        self.adopt(holder, PrefixHit(border, border * self._block_size, ()))
+        return holder
+
+    def num_blocks_to_go_on(self, num_tokens: int) -> int:
+        """Blocks, over all groups, that are needed to go on behind so many tokens, a multiple of the block size."""
+        return sum(num_tokens // self._block_size - policy.first_block(num_tokens) for policy in self._groups)
+
+    def _first_in_flight(self, hashes: Sequence[BlockHash], border: int) -> int | None:
+        """Position of the first block that is needed to go on from a border, and not computed."""
+        positions = (
+            position
+            for policy in self._groups
+            for position in range(policy.first_block(border * self._block_size), border)
+            if policy.index[hashes[position]].in_flight
+        )
+        return min(positions, default=None)
 
     def allocate(self, held: RequestBlocks, num_tokens: int) -> BlockIds | None:
         """Makes the tables cover the first `num_tokens` tokens and publishes the blocks that become full of known ones.

@@ -9,9 +9,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
+import msgspec
+
 from octavo.config import SchedulerConfig
 from octavo.errors import InvalidRequestError
 from octavo.kv.manager import KVManager
+from octavo.kv.pins import Pin, Pins
 from octavo.kv.request_blocks import BlockIds
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
@@ -45,18 +48,26 @@ class Scheduler:
     """
 
     def __init__(
-        self, config: SchedulerConfig, manager: KVManager, max_model_len: int, policy: SchedulingPolicy | None = None
+        self,
+        config: SchedulerConfig,
+        manager: KVManager,
+        max_model_len: int,
+        policy: SchedulingPolicy | None = None,
+        pins: Pins | None = None,
     ) -> None:
         """
         Args:
             manager: the KV memory; from here on only this scheduler calls its mutating methods.
             max_model_len: longest prompt + output, in tokens.
             policy: None: the built-in one that the configuration names.
+            pins: the sessions of that memory; None: new ones with a budget of their own.
 
         Raises:
             ConfigError: no policy or rule has the configured name, or a weight cannot be read.
         """
         self.counters = SchedulerCounters()
+        self.pins = Pins(manager, max_model_len) if pins is None else pins
+        """Sessions between whose requests prefixes stay. Others may open and end them at any time."""
         self.max_in_flight = 2 if config.async_scheduling else 1
         """Most steps planned and not taken in."""
         self._config = config
@@ -64,6 +75,7 @@ class Scheduler:
         self._max_model_len = max_model_len
         policy = policy or policy_named(config)
         self._admission = Admission(config, manager)
+        self.pins.on_change = self._admission.somebody_left
         self._tenants = Tenants(config)
         hits = PrefixHits(manager) if policy.follows_hits else None
         self._waiting = WaitingQueue(policy, config.max_num_queued_reqs, self._tenants, hits)
@@ -98,8 +110,9 @@ class Scheduler:
             now_s: its arrival, where the request itself does not carry one.
 
         Raises:
-            InvalidRequestError: it can never run, or its id is that of a live request.
+            InvalidRequestError: it can never run, or its id is that of a live request; or what of `Pins.arrive`.
             QueueFullError: too many requests are waiting.
+            PinBudgetError: as of `Pins.arrive`.
         """
         if request.request_id in self._requests:
             raise InvalidRequestError("request_id", request.request_id, "is the id of a request that is still live")
@@ -115,6 +128,7 @@ class Scheduler:
             arrival_s=request.arrival_s or now_s,
             arrival_work=self.counters.computed_tokens,
             max_model_len=self._max_model_len,
+            pin=self.pins.arrive(request, now_s),
         )
         self._tenants.arrived(request.tenant)
         self._waiting.add(state)
@@ -135,6 +149,15 @@ class Scheduler:
         self._finish(request, FinishReason.ABORT)
         return True
 
+    def end(self, request_id: str, now_s: float) -> bool:
+        """Ends a request like `abort`, but it has ended well: its client has found a stop string in the answer."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return False
+        if request.pin is not None:
+            self._keep(request, request.pin, now_s)
+        return self.abort(request_id)
+
     def schedule(self, now_s: float) -> StepPlan | None:
         """Plans the next step: at least one request with at least one token each. None without work, and as long as all
         work waits for the steps in flight.
@@ -144,6 +167,7 @@ class Scheduler:
         """
         if len(self._in_flight) >= self.max_in_flight:
             raise RuntimeError("schedule() was called before update() of the step in flight")
+        self.pins.expire(now_s)
         if self._must_land and self._in_flight:
             return None
         draft = StepDraft(self._config.max_num_batched_tokens, may_preempt=not self._in_flight)
@@ -189,11 +213,17 @@ class Scheduler:
             num_free_blocks=self._manager.num_free_blocks,
             num_blocks=self._manager.num_blocks,
             num_cached_blocks=self._manager.num_cached_blocks,
+            num_pinned_blocks=self.pins.num_blocks,
+            num_sessions=len(self.pins),
             counters=counters,
         )
 
     def reset_prefix_cache(self) -> bool:
-        """Forgets all cached prefixes; False, and nothing done, while any request holds blocks."""
+        """Forgets all cached prefixes, those of sessions, too; False, and nothing done, while others hold blocks."""
+        num_held = self._manager.num_blocks - self._manager.num_free_blocks
+        if num_held > self.pins.num_blocks:
+            return False
+        self.pins.let_go()
         return self._manager.reset_prefix_cache()
 
     # ---- planning
@@ -341,10 +371,19 @@ class Scheduler:
             return self._fail(request, "the executor returned neither a token nor an error", now_s)
         output = take_tokens(request, token_ids, rows, now_s)
         self.counters.generation_tokens += len(output.new_token_ids)
-        if output.finish_reason is not None:
+        reason = output.finish_reason
+        if reason is not None:
             self._admission.learn(request)
-            self._finish(request, output.finish_reason, now_s)
+            if request.pin is not None:
+                self._keep(request, request.pin, now_s)
+                output = msgspec.structs.replace(output, stats=request.ledger())
+            self._finish(request, reason, now_s)
         return output
+
+    def _keep(self, request: SchedulerRequest, pin: Pin, now_s: float) -> None:
+        """Has the session of a request that ends well hold what it leaves."""
+        request.stats.pin_problem = self.pins.keep(pin, request.blocks, now_s)
+        request.stats.num_pinned_tokens = pin.pinned.num_tokens
 
     def _finish(self, request: SchedulerRequest, reason: FinishReason, now_s: float | None = None) -> None:
         """Takes a request, waiting ones already out of their queue, out of everything."""
@@ -352,6 +391,8 @@ class Scheduler:
             self._running.leave(request)
             self._finished_ids.append(request.request_id)
         self._manager.free(request.blocks)
+        if request.pin is not None:
+            self.pins.leave(request.pin)
         request.finish(reason, now_s)
         del self._requests[request.request_id]
         self._tenants.ended(request.request.tenant)
