@@ -244,7 +244,7 @@ def test_a_layout_that_has_changed_is_not_believed(tmp_path: Path) -> None:
         fill_path(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["entries", "blocks", "lock"])
+@pytest.mark.parametrize("name", ["entries", "blocks"])
 def test_a_link_in_the_place_of_a_file_is_not_followed(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -259,6 +259,31 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(
     assert target.read_text() == "mine"
     (warning,) = warnings(caplog)
     assert str(file) in warning
+
+
+def test_a_folder_whose_lock_is_a_link_is_not_ours(tmp_path: Path) -> None:
+    fill_path(tmp_path)
+    target, lock = tmp_path / "precious", folder(tmp_path) / "lock"
+    target.write_text("mine")
+    lock.unlink()
+    lock.symlink_to(target)
+    assert sound(tmp_path) == []
+    assert len(list(tmp_path.glob("kv1-*"))) == 2
+    assert target.read_text() == "mine"
+
+
+def test_a_link_in_the_place_of_our_folder_is_not_followed(tmp_path: Path) -> None:
+    fill_path(tmp_path / "path")
+    ours = folder(tmp_path / "path")
+    ours.rename(tmp_path / "elsewhere")
+    ours.symlink_to(tmp_path / "elsewhere")
+    with disk_rig(tmp_path / "path") as rig:
+        assert rig.store.inventory() == []
+        rig.stored(range(30))
+    ours.unlink()
+    assert sound(tmp_path / "path", 30) == [(0, number) for number in range(30)]
+    assert sorted(file.name for file in (tmp_path / "elsewhere").iterdir()) == ["blocks", "entries", "lock"]
+    assert folder(tmp_path / "path").name == ours.name.replace("-0", "-1")
 
 
 def test_a_pipe_in_the_place_of_a_file_does_not_hang(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -345,13 +370,13 @@ def test_a_disk_that_cannot_be_read_is_no_tier(tmp_path: Path, caplog: pytest.Lo
     assert len(warnings(caplog)) == 1
 
 
-def test_a_path_that_vanishes_is_no_tier(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("which", ["*", "entries", "blocks"])
+def test_a_path_that_vanishes_is_no_tier(which: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with disk_rig(tmp_path / "path") as rig:
         rig.store.inventory()
         rig.stored(range(3))
-        for file in folder(tmp_path / "path").iterdir():
+        for file in folder(tmp_path / "path").glob(which):
             file.unlink()
-        folder(tmp_path / "path").rmdir()
         assert "deleted" in rig.stored([4]).problem
         for number in range(5, 20):
             assert rig.stored([number]).state is TransferState.FAILED

@@ -221,7 +221,7 @@ class DiskMedium:
         return HEAD_BYTES + extent * self._bytes_per_slot
 
     def _grow(self, slot: int) -> None:
-        if not self._blocks.is_linked():
+        if not (self._blocks.is_linked() and self._entries.is_linked()):
             self._held.clear()
             self._blocks.cut(0)  # gives its room back
             self._num_slots, self._free = 0, []

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from octavo.execution.kv_store.entry import VERSION
@@ -112,10 +113,7 @@ def _take(path: Path, name: str, seen: list[_Seen], capacity: int) -> OwnedFolde
     idle = sorted((folder for folder in mine if not folder.owned), key=lambda folder: folder.used_s)
     if mine and not idle:
         log.warning("another process keeps KV blocks of this model in %s: none are shared with it", path)
-    taken = {folder.path.name for folder in mine}
-    new = next(full for number in range(len(taken) + 1) if (full := f"{name}-{number}") not in taken)
-    folder = idle[-1].path if idle else path / new
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = idle[-1].path if idle else _make(path, name)
     folder.chmod(0o700)
     lock = _try_lock(folder)
     if lock is None:
@@ -123,6 +121,16 @@ def _take(path: Path, name: str, seen: list[_Seen], capacity: int) -> OwnedFolde
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(capacity).encode(), 0)
     return OwnedFolder(folder, lock, capacity)
+
+
+def _make(path: Path, name: str) -> Path:
+    """A new folder: whatever stands there under such a name, a link perhaps, is not ours."""
+    for number in count():
+        folder = path / f"{name}-{number}"
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            break
+    return folder
 
 
 def _survey(path: Path) -> list[_Seen]:

@@ -55,7 +55,7 @@ class TierStore:
         notify: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`notify` is called, from any thread and without a lock, when `poll` has something."""
+        """`notify` is called, from any thread and without a lock, when `poll` has something; after `close` no more."""
         self.tier = tier
         self.capacity_bytes = medium.capacity_bytes
         self._medium = medium
@@ -223,7 +223,7 @@ class TierStore:
     def _report(self, job: _Job, state: TransferState) -> None:
         with self._touching(job):
             self._events.append(self._event(job, state))
-        self._notify()
+        self._tell()
 
     def _end(self, job: _Job, state: TransferState, *, lost: tuple[BlockName, ...] = (), problem: str = "") -> None:
         """Ends a job, unless it has ended before."""
@@ -233,7 +233,11 @@ class TierStore:
             job.over = True
             del self._jobs[job.plan.transfer_id]
             self._events.append(self._event(job, state, lost, problem))
-        self._notify()
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._closed:
+            self._notify()
 
     def _event(
         self, job: _Job, state: TransferState, lost: tuple[BlockName, ...] = (), problem: str = ""
