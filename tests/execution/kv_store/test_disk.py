@@ -204,6 +204,14 @@ def test_blocks_of_another_model_or_format_are_not_seen_and_not_touched(tmp_path
     assert {file: file.read_bytes() for file in before} == before
 
 
+def test_folders_of_another_format_are_left_alone(tmp_path: Path) -> None:
+    fill_path(tmp_path)
+    later = folder(tmp_path).rename(tmp_path / folder(tmp_path).name.replace("kv1", "kv2"))
+    before = (later / "entries").read_bytes()
+    assert sound(tmp_path) == []
+    assert (later / "entries").read_bytes() == before
+
+
 def test_files_that_were_moved_into_the_place_of_others_are_not_believed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
