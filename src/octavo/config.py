@@ -74,6 +74,11 @@ class CacheConfig:
     """Reuse the KV blocks of equal prompt prefixes."""
     sub_block_match: bool = True
     """Prefix hits may end inside a block: the part that is the same is copied."""
+    max_pinned_share: float = 0.5
+    """Most of the KV memory that sessions hold between their requests, 0 to 1; less if need be, so that the longest
+    request always fits beside it; 0: no sessions."""
+    max_pinned_tokens_per_key: int = 0
+    """Most tokens that the sessions of one API key hold; 0: no limit of its own."""
 
     def __post_init__(self) -> None:
         known = choices(KVDtype)
@@ -85,6 +90,9 @@ class CacheConfig:
         _require(enough, "num_kv_blocks", self.num_kv_blocks, "must be at least 2 (one null block, one usable)")
         positive = self.kv_cache_memory_bytes is None or self.kv_cache_memory_bytes > 0
         _require(positive, "kv_cache_memory_bytes", self.kv_cache_memory_bytes, "must be positive, e.g. 2GiB")
+        _require(0 <= self.max_pinned_share <= 1, "max_pinned_share", self.max_pinned_share, "must be in [0, 1]")
+        tokens = self.max_pinned_tokens_per_key
+        _require(0 <= tokens <= 2**40, "max_pinned_tokens_per_key", tokens, "must be 0 (no limit) or positive")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,9 +29,9 @@ def compute(manager, tokens, *, commit=True):
     return held
 
 
-def use(pins, session, prompt, *, now_s=0.0, tenant="", required=False):
+def use(pins, session, prompt, *, now_s=0.0, tenant=""):
     """A request of a session arrives."""
-    wish = PinRequest(session_id=session, required=required)
+    wish = PinRequest(session_id=session)
     return pins.arrive(make_request("r", prompt, session=wish, tenant=tenant), now_s)
 
 
@@ -144,7 +144,7 @@ def test_a_session_that_was_ended_meanwhile_pins_nothing():
 
 def test_a_lease_ends_at_its_time_and_use_extends_it():
     manager, pins = make()
-    pins.open("", "s", 10, 0.0)
+    pins.open("", PinRequest(session_id="s", lease_s=10), 0.0)
     turn(manager, pins, "s", range(8), now_s=6.0)
     pins.expire(15.9)
     assert len(pins) == 1 and pins.num_blocks == 2
@@ -154,7 +154,7 @@ def test_a_lease_ends_at_its_time_and_use_extends_it():
 
 def test_a_session_does_not_end_while_a_request_uses_it():
     _, pins = make()
-    pins.open("", "s", 10, 0.0)
+    pins.open("", PinRequest(session_id="s", lease_s=10), 0.0)
     pin = use(pins, "s", range(8))
     pins.expire(1000.0)
     assert state(pins, "s", 1000.0).expires_in_s == 10
@@ -165,7 +165,7 @@ def test_a_session_does_not_end_while_a_request_uses_it():
 
 def test_a_lease_can_be_made_longer_and_shorter():
     _, pins = make()
-    pins.open("", "s", 10, 0.0)
+    pins.open("", PinRequest(session_id="s", lease_s=10), 0.0)
     assert pins.extend("", "s", 100, 1.0).expires_in_s == 100
     pins.expire(50.0)
     assert pins.extend("", "s", 5, 50.0).lease_s == 5
@@ -178,7 +178,7 @@ def test_a_lease_can_be_made_longer_and_shorter():
 def test_deadlines_of_sessions_that_are_gone_do_not_pile_up():
     _, pins = make()
     for number in range(5000):
-        pins.open("", f"s{number % 3}", 1000, float(number) / 100)
+        pins.open("", PinRequest(session_id=f"s{number % 3}", lease_s=1000), float(number) / 100)
         pins.release("", f"s{(number + 1) % 3}")
     assert len(pins._deadlines) < 100
     pins.check()
@@ -229,18 +229,18 @@ def test_what_does_not_fit_is_refused_with_numbers_and_the_old_pin_stays():
     assert state(pins, "b").num_pinned_tokens == 8 and pins.num_blocks == 6
 
 
-def test_a_required_prompt_is_refused_for_good_or_for_now():
+def test_a_prompt_that_is_to_be_pinned_is_refused_for_good_or_for_now():
     manager, pins = make(24, max_share=0.25)
     with pytest.raises(InvalidRequestError, match=r"28 tokens takes 7 KV blocks .* 6 are free of 6 blocks"):
-        use(pins, "b", range(28), required=True)
+        pins.open("", PinRequest(session_id="b"), 0.0, range(28))
     turn(manager, pins, "a", range(20), now_s=5.0)
     with pytest.raises(PinBudgetError, match=r"8 tokens takes 2 KV blocks .* 1 are free") as refusal:
-        use(pins, "b", range(100, 108), now_s=100.0, required=True)
+        pins.open("", PinRequest(session_id="b"), 100.0, range(100, 108))
     assert refusal.value.retry_after_s == 600 - 95
     assert len(pins) == 1, "no session came into being"
-    assert use(pins, "b", [*range(20), 7, 7, 7, 7], required=True) is not None, "5 of its 6 blocks are held already"
-    assert use(pins, "a", range(24), required=True) is not None, "it would let go of what it holds"
-    assert use(pins, "c", range(100, 108), required=False) is not None, "answered without a pin"
+    pins.open("", PinRequest(session_id="b"), 100.0, [*range(20), 7, 7, 7, 7])  # 5 of its 6 blocks are held already
+    pins.open("", PinRequest(session_id="a"), 100.0, range(300, 324))  # it would let go of what it holds
+    assert use(pins, "c", range(100, 108)) is not None, "a request is answered, with a pin or without"
     check(manager, pins)
 
 
@@ -255,7 +255,7 @@ def test_a_required_prompt_is_refused_for_good_or_for_now():
 def test_where_nothing_can_be_pinned_sessions_are_refused(options, words):
     _, pins = make(**options)
     with pytest.raises(InvalidRequestError, match=words):
-        pins.open("", "s", None, 0.0)
+        pins.open("", PinRequest(session_id="s", lease_s=None), 0.0)
     with pytest.raises(InvalidRequestError, match=words):
         use(pins, "s", range(8))
     assert len(pins) == 0
@@ -264,11 +264,11 @@ def test_where_nothing_can_be_pinned_sessions_are_refused(options, words):
 def test_the_number_of_sessions_of_a_tenant_is_bounded():
     _, pins = make()
     for number in range(MAX_SESSIONS_PER_TENANT):
-        pins.open("a", f"s{number}", 50, 0.0)
+        pins.open("a", PinRequest(session_id=f"s{number}", lease_s=50), 0.0)
     with pytest.raises(PinBudgetError, match="1024 sessions"):
-        pins.open("a", "one more", 50, 0.0)
-    pins.open("a", "s7", 50, 0.0)
-    pins.open("b", "s", 50, 0.0)
+        pins.open("a", PinRequest(session_id="one-more", lease_s=50), 0.0)
+    pins.open("a", PinRequest(session_id="s7", lease_s=50), 0.0)
+    pins.open("b", PinRequest(session_id="s", lease_s=50), 0.0)
 
 
 def test_all_can_be_let_go_and_sessions_stay():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.errors import InvalidRequestError, PinBudgetError
+from octavo.errors import InvalidRequestError
 from octavo.request.pin import PinRequest
 from tests.scheduling.harness import FULL, WINDOWED, Engine, alone, make_request
 from tests.scheduling.test_faults import failing
@@ -64,17 +64,6 @@ def test_an_answer_comes_even_if_it_cannot_be_held_and_says_why():
     stats = engine.stats("b")
     assert engine.finished["b"] == "length" and stats.num_pinned_tokens == 8 == pinned(engine)
     assert "16 tokens takes more than the 8 that are free" in stats.pin_problem
-
-
-def test_a_request_for_the_sake_of_its_prefix_is_refused_if_that_cannot_be_held():
-    engine = Engine(num_blocks=64, max_pinned_tokens=16)
-    wish = PinRequest(session_id="s", required=True)
-    with pytest.raises(InvalidRequestError, match="20 tokens"):
-        engine.add(make_request("a", 20, session=wish))
-    engine.generate(make_request("b", 12, session="other"))
-    with pytest.raises(PinBudgetError, match="8 tokens takes more than the 4 that are free"):
-        engine.add(make_request("c", 8, session=wish))
-    assert not engine.scheduler.has_work and pinned(engine) is None
 
 
 @pytest.mark.parametrize("when", ["waiting", "running"])

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
 from octavo.errors import InvalidRequestError, PinBudgetError
@@ -10,7 +10,7 @@ from octavo.kv.blocks import NULL_BLOCK_ID
 from octavo.kv.manager import KVManager
 from octavo.kv.pin_budget import PinBudget, Pinned
 from octavo.kv.request_blocks import RequestBlocks
-from octavo.request.pin import DEFAULT_LEASE_S, MAX_SESSIONS_PER_TENANT, SessionState
+from octavo.request.pin import DEFAULT_LEASE_S, MAX_SESSIONS_PER_TENANT, PinRequest, SessionState
 from octavo.request.request import GenerateRequest
 
 _LEAST_RETRY_S = 1.0
@@ -82,15 +82,29 @@ class Pins:
 
     # ---- sessions
 
-    def open(self, tenant: str, session_id: str, lease_s: float | None, now_s: float) -> SessionState:
-        """Makes a session, or counts as a use of the one that exists; for `lease_s` see `PinRequest`.
+    def open(
+        self,
+        tenant: str,
+        wish: PinRequest,
+        now_s: float,
+        token_ids: Sequence[int] = (),
+        cache_salt: str | None = None,
+    ) -> SessionState:
+        """Makes a session, or counts as a use of the one that exists.
+
+        Args:
+            token_ids: of a prompt that is to run for the sake of being pinned. Nothing is pinned yet; but nothing is
+                done at all if it could not be, as far as can be foreseen.
 
         Raises:
-            InvalidRequestError: nothing can be pinned here.
-            PinBudgetError: the tenant has too many sessions.
+            InvalidRequestError: nothing can be pinned here, or never this prompt.
+            PinBudgetError: the prompt cannot be pinned now, or the tenant has too many sessions.
         """
-        self._budget.refuse_if_none(session_id)
-        return _state(self._use((tenant, session_id), lease_s, now_s), now_s)
+        self._budget.refuse_if_none(wish.session_id)
+        self.expire(now_s)
+        key = tenant, wish.session_id
+        self._refuse_without_room(key, self._manager.open(list(token_ids), cache_salt=cache_salt), now_s)
+        return _state(self._use(key, wish.lease_s, now_s), now_s)
 
     def extend(self, tenant: str, session_id: str, lease_s: float | None, now_s: float) -> SessionState | None:
         """Counts as a use of a session, and sets its lease if one is given; None if there is no such session."""
@@ -130,17 +144,14 @@ class Pins:
         """A request comes; None if it belongs to no session.
 
         Raises:
-            InvalidRequestError: nothing can be pinned here; or never its prompt, which it requires.
-            PinBudgetError: its prompt cannot be pinned now, which it requires; or the tenant has too many sessions.
+            InvalidRequestError: nothing can be pinned here.
+            PinBudgetError: the tenant has too many sessions.
         """
         wish = request.pin
         if wish is None:
             return None
         self._budget.refuse_if_none(wish.session_id)
-        key = request.tenant, wish.session_id
-        if wish.required:
-            self._refuse_without_room(key, request, now_s)
-        pin = self._use(key, wish.lease_s, now_s)
+        pin = self._use((request.tenant, wish.session_id), wish.lease_s, now_s)
         pin.num_users += 1
         return pin
 
@@ -250,17 +261,15 @@ class Pins:
             self._manager.free(before)
         self.on_change()
 
-    def _refuse_without_room(self, key: PinKey, request: GenerateRequest, now_s: float) -> None:
-        """Foresees what `keep` will say of the prompt, if nothing changes until then."""
-        num_tokens = len(request.prompt_token_ids)
+    def _refuse_without_room(self, key: PinKey, prompt: RequestBlocks, now_s: float) -> None:
+        """Foresees what `keep` will say when the prompt has been computed, if nothing else changes until then."""
+        num_tokens = len(prompt.token_ids)
         num_tokens -= num_tokens % self._manager.layout.block_size
         num_blocks = self._manager.num_blocks_to_go_on(num_tokens)
         problem = self._budget.permanent_problem(num_tokens, num_blocks)
         if problem:
             raise InvalidRequestError("session_id", key[1], problem)
-        there = self._manager.hold_computed(
-            self._manager.open(list(request.prompt_token_ids), cache_salt=request.cache_salt)
-        )
+        there = self._manager.hold_computed(prompt)
         wanted = _pinned(key[0], there)._replace(num_tokens=num_tokens)
         self._manager.free(there)
         pin = self._pins.get(key)

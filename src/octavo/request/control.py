@@ -4,15 +4,40 @@ from typing import Any
 
 import msgspec
 
+from octavo.request.pin import PinRequest
+
 
 class ControlRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command for the engine core; each gets exactly one ControlReply with the same call id."""
 
     call_id: int
     command: str
-    """abort | reset_prefix_cache | load | drain | shutdown"""
+    """abort | end | open_session | extend_session | end_session | sessions | reset_prefix_cache | load | shutdown"""
     request_ids: list[str] = []
-    """For abort."""
+    """For abort, and for end: like abort, but they have ended well, at a stop string that their client has found."""
+    tenant: str = ""
+    """Whose sessions."""
+    pin: PinRequest | None = None
+    """Which session."""
+    token_ids: list[int] = []
+    """For open_session: a prompt that is to be pinned, if it can be."""
+    cache_salt: str | None = None
+    """Of that prompt."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why something is not done, as it crosses from the core to its client."""
+
+    message: str
+    status: int
+    """HTTP status that fits: 400 or 429."""
+    field: str = ""
+    """Of a 400: the request field, and its value for people."""
+    value: str = ""
+    retry_after_s: float = 1.0
+    """Of a 429."""
+    code: str = ""
+    """Which 429: `pin_budget`, else the queue is full."""
 
 
 class ControlReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,6 +46,7 @@ class ControlReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     call_id: int
     result: Any = None
     error: str | None = None
+    refusal: Refusal | None = None
 
 
 class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):

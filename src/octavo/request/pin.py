@@ -26,8 +26,6 @@ class PinRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Unique per tenant."""
     lease_s: float | None = None
     """Seconds from its last use for which the session lives; None: as before, 600 for a new one."""
-    required: bool = False
-    """The request is for the sake of its prefix: refuse it if that cannot be held. Others are answered anyway."""
 
     def __post_init__(self) -> None:
         check_session_id(self.session_id)
