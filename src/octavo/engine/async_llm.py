@@ -14,14 +14,17 @@ from octavo.engine.core_process import CoreProcess
 from octavo.engine.input import InputProcessor, Message, Prompt, RequestOptions
 from octavo.engine.output import EngineInfo, GenerationDelta
 from octavo.engine.output_processor import RequestStream
+from octavo.engine.refusals import raise_refusal
+from octavo.engine.sessions import WARM_UP, Session, check_held, checked_pin, found, pin_of
 from octavo.engine.start_log import log_start
 from octavo.engine.words import Words, load_words
-from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, QueueFullError
+from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError
 from octavo.hub import resolve
 from octavo.hub.files import ModelFiles
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import RequestOutput
 from octavo.request.params import SamplingParams
+from octavo.request.pin import SessionState
 
 
 class AsyncLLM:
@@ -93,14 +96,19 @@ class AsyncLLM:
         tenant: str = "",
         priority: int = 0,
         cache_salt: str | None = None,
+        session: Session | None = None,
     ) -> AsyncGenerator[GenerationDelta, None]:
         """Starts a generation and streams its deltas; choices of n > 1 interleave. Closing the iterator aborts.
 
+        Args:
+            session: holds prompt and (first) answer in the KV memory for the next turn of the same conversation; opened
+                if the tenant has none of that name.
+
         Raises:
             InvalidRequestError: at once, before anything is sent.
-            QueueFullError, EngineDeadError: from the iterator.
+            QueueFullError, EngineDeadError: from the iterator; with a session PinBudgetError, too.
         """
-        options = RequestOptions(tenant=tenant, priority=priority, cache_salt=cache_salt)
+        options = RequestOptions(tenant=tenant, priority=priority, cache_salt=cache_salt, pin=pin_of(session))
         prepared = self._input.prepare(request_id or f"async-{next(self._request_ids)}", prompt, params, options)
         self._refuse_live(prepared.request_id)
         return self._stream(RequestStream(prepared, self._words.tokenizer))
@@ -133,10 +141,10 @@ class AsyncLLM:
         item = await queue.get()
         if isinstance(item, EngineDeadError):
             raise item
-        _raise_refusal(item)
+        raise_refusal(item)
         delta, ended_early = stream.push(item)
         if ended_early:
-            await self._client.abort([item.request_id])
+            await self._client.end([item.request_id])
         return delta
 
     def render_chat(
@@ -162,12 +170,67 @@ class AsyncLLM:
         if stream is not None:
             await self._client.cancel(stream.unfinished_ids)
 
+    async def pin(
+        self, prompt: Prompt, session: Session, *, tenant: str = "", cache_salt: str | None = None
+    ) -> SessionState:
+        """Computes a prompt and has a session hold it, in place of what it held before. The session is opened if there
+        is none.
+
+        Raises:
+            InvalidRequestError: the prompt cannot be honoured, or never be held; the message holds the numbers.
+            PinBudgetError: it cannot be held now.
+        """
+        pin = checked_pin(session)
+        token_ids = self._input.encode(prompt)
+        deltas = self.generate(token_ids, WARM_UP, tenant=tenant, cache_salt=cache_salt, session=pin)
+        async with contextlib.aclosing(deltas):
+            await self._client.open_session(tenant, pin, token_ids, cache_salt)
+            async for delta in deltas:
+                last = delta.choice
+        check_held(last)
+        return await self.session(pin.session_id, tenant=tenant)
+
+    async def open_session(self, session: Session, *, tenant: str = "") -> SessionState:
+        """Opens a session that holds nothing yet; for one that exists its lease begins anew.
+
+        Raises:
+            InvalidRequestError: nothing can be held here.
+            PinBudgetError: the tenant has too many sessions.
+        """
+        return await self._client.open_session(tenant, checked_pin(session))
+
+    async def session(self, session_id: str, *, tenant: str = "") -> SessionState:
+        """What a session holds, and for how long yet.
+
+        Raises:
+            SessionNotFoundError: the tenant has none of that name.
+        """
+        states = await self.sessions(tenant=tenant)
+        return found(next((one for one in states if one.session_id == session_id), None), session_id)
+
+    async def sessions(self, *, tenant: str = "") -> list[SessionState]:
+        """All sessions of a tenant, oldest first."""
+        return await self._client.sessions(tenant)
+
+    async def extend_session(self, session: Session, *, tenant: str = "") -> SessionState:
+        """Begins a session's lease anew, with another length if one is given.
+
+        Raises:
+            SessionNotFoundError: the tenant has none of that name.
+        """
+        pin = checked_pin(session)
+        return found(await self._client.extend_session(tenant, pin), pin.session_id)
+
+    async def end_session(self, session_id: str, *, tenant: str = "") -> bool:
+        """Lets go of what a session holds; False if the tenant has none of that name."""
+        return await self._client.end_session(tenant, session_id)
+
     async def load(self) -> EngineLoad:
         """Figures and counters of the engine core."""
         return await self._client.load()
 
     async def reset_prefix_cache(self) -> bool:
-        """Forgets cached prefixes; False while requests run."""
+        """Forgets cached prefixes, those that sessions hold, too; False while requests run."""
         return await self._client.reset_prefix_cache()
 
     @property
@@ -198,11 +261,3 @@ def _configuration(model: str | os.PathLike[str] | EngineConfig, settings: dict[
     if settings:
         raise ConfigError("settings", settings, "belong into the EngineConfig that is given")
     return model
-
-
-def _raise_refusal(output: RequestOutput) -> None:
-    """Raises if the core refused the request before running it. Failures while running are outputs like others."""
-    if output.error is not None and output.error_status == 400:
-        raise InvalidRequestError(output.error_field, output.error_value, output.error)
-    if output.error is not None and output.error_status == 429:
-        raise QueueFullError(output.error, output.retry_after_s)

@@ -21,6 +21,7 @@ from octavo.execution.runner import Runner
 from octavo.execution.weights import LoadedWeight, load_model, weight_bytes
 from octavo.hub.files import ModelFiles
 from octavo.kv.manager import KVManager
+from octavo.kv.pins import Pins
 from octavo.kv.spec import bytes_per_token
 from octavo.model.program import Program
 from octavo.platform.cpu import describe_machine
@@ -66,7 +67,13 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
             weights_name(files, lasting=False), program, weights, memory.layout, config.execution.executor
         ),
     )
-    scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy)
+    pins = Pins(
+        manager,
+        memory.max_model_len,
+        max_share=config.cache.max_pinned_share,
+        max_tokens_per_tenant=config.cache.max_pinned_tokens_per_key,
+    )
+    scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy, pins)
     times.mark("rest", clock())
     info = EngineInfo(
         model=files.name,

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import zmq.asyncio
 from octavo.engine import wire
 from octavo.engine.core_process import SHUTDOWN_PATIENCE_S, CoreProcess
 from octavo.engine.output import EngineInfo
+from octavo.engine.refusals import error_of
 from octavo.engine.wire import Kind
 from octavo.errors import (
     ConfigError,
@@ -23,6 +25,7 @@ from octavo.errors import (
 )
 from octavo.request.control import ControlReply, ControlRequest, EngineLoad
 from octavo.request.outputs import FinishReason, RequestOutput
+from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
 
 
@@ -179,14 +182,59 @@ class CoreClient:
         """Forgets cached prefixes; False while requests hold blocks."""
         return bool((await self._call("reset_prefix_cache")).result)
 
+    async def end(self, request_ids: list[str]) -> None:
+        """Like `abort`, for requests that have ended well."""
+        await self._call("end", request_ids)
+
+    async def open_session(
+        self, tenant: str, pin: PinRequest, token_ids: Sequence[int] = (), cache_salt: str | None = None
+    ) -> SessionState:
+        """See `Pins.open`."""
+        order = ControlRequest(
+            call_id=next(self._call_ids),
+            command="open_session",
+            tenant=tenant,
+            pin=pin,
+            token_ids=list(token_ids),
+            cache_salt=cache_salt,
+        )
+        return msgspec.convert((await self._ask(order)).result, SessionState)
+
+    async def extend_session(self, tenant: str, pin: PinRequest) -> SessionState | None:
+        """See `Pins.extend`."""
+        order = ControlRequest(call_id=next(self._call_ids), command="extend_session", tenant=tenant, pin=pin)
+        return msgspec.convert((await self._ask(order)).result, SessionState | None)
+
+    async def end_session(self, tenant: str, session_id: str) -> bool:
+        """See `Pins.release`."""
+        pin = PinRequest(session_id=session_id)
+        order = ControlRequest(call_id=next(self._call_ids), command="end_session", tenant=tenant, pin=pin)
+        return bool((await self._ask(order)).result)
+
+    async def sessions(self, tenant: str) -> list[SessionState]:
+        """See `Pins.states`."""
+        order = ControlRequest(call_id=next(self._call_ids), command="sessions", tenant=tenant)
+        return msgspec.convert((await self._ask(order)).result, list[SessionState])
+
     async def _call(self, command: str, request_ids: list[str] | None = None) -> ControlReply:
+        return await self._ask(
+            ControlRequest(call_id=next(self._call_ids), command=command, request_ids=request_ids or [])
+        )
+
+    async def _ask(self, request: ControlRequest) -> ControlReply:
+        """
+        Raises:
+            EngineDeadError: the core is gone.
+            InvalidRequestError, PinBudgetError: it refuses.
+        """
         if not self.alive:
             raise EngineDeadError(self._epitaph())
-        request = ControlRequest(call_id=next(self._call_ids), command=command, request_ids=request_ids or [])
         call = asyncio.get_running_loop().create_future()
         self._calls[request.call_id] = call
         await self._to_core.send_multipart([Kind.CONTROL.frame, wire.encoder.encode(request)])
         reply: ControlReply = await call
+        if reply.refusal is not None:
+            raise error_of(reply.refusal)
         if reply.error is not None:
             raise OctavoError(reply.error)
         return reply

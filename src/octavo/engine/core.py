@@ -2,13 +2,16 @@
 process; it holds no socket, and its clock is an argument."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
+from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
 from octavo.engine.stepping import InBackground, InTurn, Stepping
-from octavo.errors import InvalidRequestError, QueueFullError
 from octavo.execution.protocols import StepExecutor
 from octavo.request.control import EngineLoad
-from octavo.request.outputs import FinishReason, RequestOutput
+from octavo.request.outputs import RequestOutput
+from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.plan import StepPlan
 from octavo.scheduling.scheduler import Scheduler
@@ -48,29 +51,37 @@ class EngineCore:
         """Queues a request. What can never run is answered at once with the returned output."""
         try:
             self._scheduler.add(request, self._clock())
-        except InvalidRequestError as error:
-            return RequestOutput(
-                request_id=request.request_id,
-                finish_reason=FinishReason.ERROR,
-                error=error.problem,
-                error_status=400,
-                error_field=error.field,
-                error_value=str(error.value),
-            )
-        except QueueFullError as error:
-            return RequestOutput(
-                request_id=request.request_id,
-                finish_reason=FinishReason.ERROR,
-                error=str(error),
-                error_status=429,
-                retry_after_s=error.retry_after_s,
-            )
+        except REFUSALS as error:
+            return refused_output(request.request_id, refusal_of(error))
         return None
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Ends requests in any state without further output; unknown and finished ids are ignored."""
         for request_id in request_ids:
             self._scheduler.abort(request_id)
+
+    def end(self, request_ids: Iterable[str]) -> None:
+        """Like `abort`, for requests that have ended well: their clients have found stop strings."""
+        for request_id in request_ids:
+            self._scheduler.end(request_id, self._clock())
+
+    def open_session(
+        self, tenant: str, pin: PinRequest, token_ids: Sequence[int] = (), cache_salt: str | None = None
+    ) -> SessionState:
+        """See `Pins.open`."""
+        return self._scheduler.pins.open(tenant, pin, self._clock(), token_ids, cache_salt)
+
+    def extend_session(self, tenant: str, pin: PinRequest) -> SessionState | None:
+        """See `Pins.extend`."""
+        return self._scheduler.pins.extend(tenant, pin.session_id, pin.lease_s, self._clock())
+
+    def end_session(self, tenant: str, session_id: str) -> bool:
+        """See `Pins.release`."""
+        return self._scheduler.pins.release(tenant, session_id)
+
+    def sessions(self, tenant: str) -> list[SessionState]:
+        """See `Pins.states`."""
+        return self._scheduler.pins.states(tenant, self._clock())
 
     def step(self) -> list[RequestOutput]:
         """Plans as far ahead as the scheduler does, waits for the oldest step in flight and takes its result in.
@@ -103,14 +114,7 @@ class EngineCore:
     def load(self) -> EngineLoad:
         """How busy the core is, with the totals of its counters; step times in seconds beside them."""
         load = self._scheduler.load()
-        return EngineLoad(
-            num_waiting=load.num_waiting,
-            num_running=load.num_running,
-            num_free_blocks=load.num_free_blocks,
-            num_blocks=load.num_blocks,
-            num_cached_blocks=load.num_cached_blocks,
-            counters={**load.counters, **self._step_seconds},
-        )
+        return msgspec.structs.replace(load, counters={**load.counters, **self._step_seconds})
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached prefixes; False (and nothing done) while requests hold blocks."""

@@ -10,6 +10,7 @@ from octavo.decoding.seeds import derive_seed
 from octavo.engine.output import EngineInfo
 from octavo.errors import InvalidRequestError
 from octavo.request.params import MAX_SEED, SamplingParams, validate_against_vocabulary
+from octavo.request.pin import PinRequest
 from octavo.request.request import GenerateRequest
 from octavo.text.tokenizer import Tokenizer
 
@@ -24,6 +25,8 @@ class RequestOptions:
     tenant: str = ""
     priority: int = 0
     cache_salt: str | None = None
+    pin: PinRequest | None = None
+    """Its session; of several choices the first one's."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class InputProcessor:
                 tenant=options.tenant,
                 priority=options.priority,
                 cache_salt=options.cache_salt,
+                pin=options.pin if index == 0 else None,
             )
             for index in range(params.n)
         )

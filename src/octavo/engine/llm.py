@@ -16,12 +16,14 @@ from octavo.engine.input import InputProcessor, Message, PreparedRequest, Prompt
 from octavo.engine.local import LocalEngine
 from octavo.engine.output import EngineInfo, GenerationDelta, GenerationOutput
 from octavo.engine.output_processor import OutputCollector, RequestStream
+from octavo.engine.sessions import WARM_UP, Session, check_held, checked_pin, found, pin_of
 from octavo.engine.start_log import log_start
 from octavo.engine.words import Words, load_words
 from octavo.errors import InvalidRequestError
 from octavo.hub import resolve
 from octavo.request.control import EngineLoad
 from octavo.request.params import SamplingParams
+from octavo.request.pin import SessionState
 
 
 class LLM:
@@ -69,11 +71,15 @@ class LLM:
         self,
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        session: Session | None = None,
     ) -> list[GenerationOutput]:
         """Generates for one or many prompts (texts or token id lists); outputs stand in the order of the prompts.
 
         Args:
             params: one for all, or one per prompt; default `SamplingParams()`.
+            session: holds prompt and answer in the KV memory for the next turn of the same conversation; opened if
+                there is none of that name. For one prompt.
 
         Raises:
             InvalidRequestError: a prompt or parameter cannot be honoured; nothing was run.
@@ -82,21 +88,28 @@ class LLM:
         """
         listed = _as_list(prompts)
         each = _per_prompt(params, len(listed))
-        prepared = [self._prepare(prompt, p) for prompt, p in zip(listed, each, strict=True)]
+        if session is not None and len(listed) != 1:
+            raise InvalidRequestError("session", session, f"goes with one prompt, not with {len(listed)}")
+        prepared = [self._prepare(prompt, p, session) for prompt, p in zip(listed, each, strict=True)]
         return self._run(prepared, listed)
 
     def chat(
         self,
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        session: Session | None = None,
     ) -> list[GenerationOutput]:
         """Like `generate`, for one or many conversations of `{"role": ..., "content": ...}` messages."""
         many = [conversations] if conversations and isinstance(conversations[0], Mapping) else conversations
-        return self.generate([self._words.render_chat(messages) for messages in many], params)  # type: ignore[arg-type]
+        prompts = [self._words.render_chat(messages) for messages in many]  # type: ignore[arg-type]
+        return self.generate(prompts, params, session=session)
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[GenerationDelta]:
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, session: Session | None = None
+    ) -> Iterator[GenerationDelta]:
         """Generates for one prompt, yielding deltas; leaving the loop early aborts the request."""
-        prepared = self._prepare(prompt, params or SamplingParams())
+        prepared = self._prepare(prompt, params or SamplingParams(), session)
         stream = RequestStream(prepared, self._words.tokenizer)
         yield from self._engine.run([stream])
 
@@ -109,13 +122,55 @@ class LLM:
         """Whether the chat template knows the system role (some refuse it)."""
         return self._words.takes_system_message
 
+    def pin(self, prompt: Prompt, session: Session) -> SessionState:
+        """Computes a prompt and has a session hold it, in place of what it held before. The session is opened if there
+        is none.
+
+        Raises:
+            InvalidRequestError: the prompt cannot be honoured, or never be held; the message holds the numbers.
+            PinBudgetError: it cannot be held now.
+        """
+        pin = checked_pin(session)
+        token_ids = self._input.encode(prompt)
+        prepared = self._prepare(token_ids, WARM_UP, pin)  # refuses what could not run before a session is opened
+        self._engine.ask(lambda core: core.open_session("", pin, token_ids))
+        for delta in self._engine.run([RequestStream(prepared, None)]):
+            last = delta.choice
+        check_held(last)
+        return self.session(pin.session_id)
+
+    def session(self, session_id: str) -> SessionState:
+        """What a session holds, and for how long yet.
+
+        Raises:
+            SessionNotFoundError: there is none.
+        """
+        return found(next((one for one in self.sessions() if one.session_id == session_id), None), session_id)
+
+    def sessions(self) -> list[SessionState]:
+        """All sessions, oldest first."""
+        return self._engine.ask(lambda core: core.sessions(""))
+
+    def extend_session(self, session: Session) -> SessionState:
+        """Begins a session's lease anew, with another length if one is given.
+
+        Raises:
+            SessionNotFoundError: there is none.
+        """
+        pin = checked_pin(session)
+        return found(self._engine.ask(lambda core: core.extend_session("", pin)), pin.session_id)
+
+    def end_session(self, session_id: str) -> bool:
+        """Lets go of what a session holds; False if there is none."""
+        return self._engine.ask(lambda core: core.end_session("", session_id))
+
     def load(self) -> EngineLoad:
         """Figures and counters of the engine core."""
-        return self._engine.load()
+        return self._engine.ask(EngineCore.load)
 
     def reset_prefix_cache(self) -> bool:
-        """Forgets cached prefixes; False while requests run."""
-        return self._engine.reset_prefix_cache()
+        """Forgets cached prefixes, those that sessions hold, too; False while requests run."""
+        return self._engine.ask(EngineCore.reset_prefix_cache)
 
     def close(self) -> None:
         """Frees memory and threads; idempotent."""
@@ -129,8 +184,9 @@ class LLM:
     ) -> None:
         self.close()
 
-    def _prepare(self, prompt: Prompt, params: SamplingParams) -> PreparedRequest:
-        return self._input.prepare(f"local-{next(self._request_ids)}", prompt, params, RequestOptions())
+    def _prepare(self, prompt: Prompt, params: SamplingParams, session: Session | None) -> PreparedRequest:
+        options = RequestOptions(pin=pin_of(session))
+        return self._input.prepare(f"local-{next(self._request_ids)}", prompt, params, options)
 
     def _run(self, prepared: list[PreparedRequest], prompts: list[Prompt]) -> list[GenerationOutput]:
         streams = [RequestStream(request, self._words.tokenizer) for request in prepared]

@@ -14,7 +14,6 @@ from octavo.engine.output import GenerationDelta
 from octavo.engine.output_processor import RequestStream
 from octavo.engine.signals import held_back_signals
 from octavo.errors import EngineDeadError
-from octavo.request.control import EngineLoad
 from octavo.request.outputs import RequestOutput
 from octavo.request.request import GenerateRequest
 
@@ -81,25 +80,15 @@ class LocalEngine:
             self._given_up.extend(list(run.open))  # in one piece: other threads take from it
             self._have_core(self._abort_given_up, while_needed=lambda: bool(self._given_up), wait=False)
 
-    def load(self) -> EngineLoad:
-        """Figures and counters of the core.
+    def ask(self, question: Callable[[EngineCore], Answer]) -> Answer:
+        """Asks the core something between two steps.
 
         Raises:
             EngineDeadError: as `run`.
         """
         self._check_alive()
-        (load,) = self._have_core(EngineCore.load)
-        return load
-
-    def reset_prefix_cache(self) -> bool:
-        """Forgets cached prefixes; False while requests run.
-
-        Raises:
-            EngineDeadError: as `run`.
-        """
-        self._check_alive()
-        (done,) = self._have_core(EngineCore.reset_prefix_cache)
-        return done
+        (answer,) = self._have_core(question)
+        return answer
 
     def close(self) -> None:
         """Ends the core; a generation that rests finds out when it goes on. Idempotent."""
@@ -177,7 +166,7 @@ class LocalEngine:
             if run is None:
                 continue  # given up in mid-step
             if run.push(output):
-                core.abort([output.request_id])
+                core.end([output.request_id])
             if output.request_id not in run.open:
                 del self._run_by_id[output.request_id]
 

@@ -20,9 +20,11 @@ import zmq
 from octavo.engine import wire
 from octavo.engine.build import build_core
 from octavo.engine.core import EngineCore
+from octavo.engine.refusals import REFUSALS, refusal_of
 from octavo.engine.wire import Kind, StartOrder
 from octavo.errors import OctavoError
 from octavo.request.control import ControlReply, ControlRequest
+from octavo.request.pin import PinRequest
 
 
 def main() -> int:
@@ -103,6 +105,11 @@ class CoreLoop:
         self._handlers = {Kind.REQUEST.frame: self._take_request, Kind.CONTROL.frame: self._take_control}
         self._commands = {
             "abort": self._abort,
+            "end": self._end,
+            "open_session": self._open_session,
+            "extend_session": self._extend_session,
+            "end_session": self._end_session,
+            "sessions": self._sessions,
             "load": self._load,
             "reset_prefix_cache": self._reset_prefix_cache,
             "shutdown": self._shutdown,
@@ -136,11 +143,29 @@ class CoreLoop:
         if command is None:
             reply = ControlReply(call_id=request.call_id, error=f"unknown command {request.command!r}")
         else:
-            reply = ControlReply(call_id=request.call_id, result=command(request))
+            try:
+                reply = ControlReply(call_id=request.call_id, result=command(request))
+            except REFUSALS as error:
+                reply = ControlReply(call_id=request.call_id, refusal=refusal_of(error))
         _send(self._outgoing, Kind.REPLY, reply)
 
     def _abort(self, request: ControlRequest) -> None:
         self._core.abort(request.request_ids)
+
+    def _end(self, request: ControlRequest) -> None:
+        self._core.end(request.request_ids)
+
+    def _open_session(self, request: ControlRequest) -> object:
+        return self._core.open_session(request.tenant, _pin(request), request.token_ids, request.cache_salt)
+
+    def _extend_session(self, request: ControlRequest) -> object:
+        return self._core.extend_session(request.tenant, _pin(request))
+
+    def _end_session(self, request: ControlRequest) -> bool:
+        return self._core.end_session(request.tenant, _pin(request).session_id)
+
+    def _sessions(self, request: ControlRequest) -> object:
+        return self._core.sessions(request.tenant)
 
     def _load(self, _: ControlRequest) -> object:
         return msgspec.to_builtins(self._core.load())
@@ -150,3 +175,9 @@ class CoreLoop:
 
     def _shutdown(self, _: ControlRequest) -> None:
         self._stopping = True
+
+
+def _pin(request: ControlRequest) -> PinRequest:
+    if request.pin is None:
+        raise RuntimeError(f"{request.command} names no session")
+    return request.pin
