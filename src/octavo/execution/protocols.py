@@ -159,8 +159,9 @@ class KVStore(Protocol):
     no more room, `kv` decides and says (`start`, `remove`).
 
     All methods are called by the thread of the engine core and return at once, but for `inventory` and `close`. Work
-    is done in the order in which it was asked for: a `remove` before a `start` has made its room by then. At
-    construction a store is given a callable that it calls, from a thread of its own, whenever `poll` has something.
+    is done in the order in which it was asked for, so that a `remove` before a `start` has made its room by then; but
+    loads, for which somebody waits, go before stores that have not begun. At construction a store is given a callable
+    that it calls, from a thread of its own, whenever `poll` has something.
     """
 
     tier: Tier
@@ -183,12 +184,14 @@ class KVStore(Protocol):
         ...
 
     def cancel(self, transfer_id: int) -> None:
-        """Ends a transfer early. After the return no device block of it is touched; FAILED follows, unless DONE is
-        among the events not polled yet. No-op for one that has ended."""
+        """Ends a transfer early. After the return no device block of it is touched, as these may now be used for other
+        tokens; FAILED follows (with `num_moved` blocks of a store that are whole), unless DONE is among the events
+        not polled yet or still comes from copies. No-op for one that has ended."""
         ...
 
     def remove(self, names: Sequence[BlockName]) -> None:
-        """Forgets blocks. No transfer under way names them; those that do not lie here are skipped."""
+        """Forgets blocks; those that do not lie here are skipped. No transfer under way names one, unless it has been
+        cancelled."""
         ...
 
     def poll(self) -> list[TransferEvent]:

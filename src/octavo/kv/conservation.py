@@ -16,16 +16,18 @@ def check_conservation(
     children: Children | None,
     holders: Sequence[RequestBlocks],
     uncommitted: Sequence[Block],
+    in_transit: Sequence[Block] = (),
 ) -> None:
     """Verifies that no block is lost, shared by mistake, or cached without its prefix.
 
     Args:
         uncommitted: blocks published for steps that have not been computed.
+        in_transit: blocks that loads hold, one entry for each reference.
 
     Raises:
         AssertionError: naming the law and the block.
     """
-    _check_references(pool, holders)
+    _check_references(pool, holders, in_transit)
     _check_free_list(pool)
     for number, group in enumerate(groups):
         _check_index(group.index, number)
@@ -45,13 +47,14 @@ def _demand(holds: bool, law: str, *facts: object) -> None:
         raise AssertionError(": ".join([law, *map(str, facts)]))
 
 
-def _check_references(pool: BlockPool, holders: Sequence[RequestBlocks]) -> None:
+def _check_references(pool: BlockPool, holders: Sequence[RequestBlocks], in_transit: Sequence[Block]) -> None:
     entries = Counter(block.id for held in holders for table in held.tables for block in table)
     del entries[NULL_BLOCK_ID]
     sources = Counter(block.id for held in holders if held.partial_hit for block in held.partial_hit.sources)
     entries += sources
+    entries.update(block.id for block in in_transit)
     for block in pool.blocks:
-        law = "references are the entries of all tables and the sources of copies"
+        law = "references are the entries of all tables, the sources of copies and the blocks of loads"
         _demand(block.ref == entries[block.id], law, block, entries[block.id])
     _demand(entries[NULL_BLOCK_ID] == 0, "nobody holds the null block")
 

@@ -1,11 +1,15 @@
 """What a cache group needs of the KV memory, by the kind of its layers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from octavo.kv.hashing import BlockHash
 from octavo.kv.prefix import PrefixIndex
 from octavo.kv.spec import CacheGroup
+
+Found = Callable[[BlockHash], bool]
+"""Whether there is a block of that name in some place."""
 
 
 class GroupPolicy(Protocol):
@@ -19,6 +23,10 @@ class GroupPolicy(Protocol):
 
     def accept(self, hashes: Sequence[BlockHash], limit: int) -> int:
         """Largest number of blocks, at most `limit`, from which this group can go on computing."""
+        ...
+
+    def accept_with(self, hashes: Sequence[BlockHash], elsewhere: Found, limit: int) -> int:
+        """What `accept` would be if the blocks found elsewhere were cached, too."""
         ...
 
     def first_block(self, num_tokens: int) -> int:
@@ -38,6 +46,13 @@ class WholeGroup:
     def accept(self, hashes: Sequence[BlockHash], limit: int) -> int:
         """See `GroupPolicy.accept`. Any cached prefix can be continued."""
         return self.index.longest_hit(hashes, limit)
+
+    def accept_with(self, hashes: Sequence[BlockHash], elsewhere: Found, limit: int) -> int:
+        """See `GroupPolicy.accept_with`. No closure is promised elsewhere, so it looks at each block behind the hit."""
+        border = self.index.longest_hit(hashes, limit)
+        while border < limit and (elsewhere(hashes[border]) or hashes[border] in self.index):
+            border += 1
+        return border
 
     def first_block(self, num_tokens: int) -> int:
         """See `GroupPolicy.first_block`."""
@@ -64,10 +79,17 @@ class ReachGroup:
 
         Each block is looked up at most twice, as the next run ends where this one was seen to break.
         """
+        return self._longest(hashes, limit, self.index.__contains__)
+
+    def accept_with(self, hashes: Sequence[BlockHash], elsewhere: Found, limit: int) -> int:
+        """See `GroupPolicy.accept_with`."""
+        return self._longest(hashes, limit, lambda name: name in self.index or elsewhere(name))
+
+    def _longest(self, hashes: Sequence[BlockHash], limit: int, found: Found) -> int:
         border = limit
         while border:
             run = range(self.first_block(border * self._block_size), border)
-            missing = next((block for block in run if hashes[block] not in self.index), None)
+            missing = next((block for block in run if not found(hashes[block])), None)
             if missing is None:
                 return border
             border = missing
@@ -90,10 +112,22 @@ def common_hit(groups: Sequence[GroupPolicy], hashes: Sequence[BlockHash], limit
     pass is not enough: groups step down in turn until a whole round changes nothing. Ends after at most `limit`
     rounds, for groups of full attention after two.
     """
+    return _agree([partial(group.accept, hashes) for group in groups], limit)
+
+
+def joint_hit(
+    groups: Sequence[GroupPolicy], hashes: Sequence[BlockHash], limit: int, elsewhere: Sequence[Found]
+) -> int:
+    """What `common_hit` would be if the blocks of each group that are found elsewhere were cached, too."""
+    accept = [partial(group.accept_with, hashes, found) for group, found in zip(groups, elsewhere, strict=True)]
+    return _agree(accept, limit)
+
+
+def _agree(accept: Sequence[Callable[[int], int]], limit: int) -> int:
     agreed = limit
     while True:
         before = agreed
-        for group in groups:
-            agreed = group.accept(hashes, agreed)
+        for longest in accept:
+            agreed = longest(agreed)
         if agreed == before:
             return agreed

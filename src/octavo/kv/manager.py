@@ -1,17 +1,20 @@
 """The KV manager: which block a request gets, what it shares, and when a block can be found again."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from octavo.kv.blocks import Block, BlockPool
 from octavo.kv.children import Children
 from octavo.kv.conservation import check_conservation
-from octavo.kv.groups import GroupPolicy, common_hit, policy_for
+from octavo.kv.groups import Found, GroupPolicy, common_hit, joint_hit, policy_for
 from octavo.kv.hashing import BlockHash, BlockHasher
 from octavo.kv.publication import Publications
-from octavo.kv.record import CacheObserver
+from octavo.kv.record import BlockRecord, CacheObserver
 from octavo.kv.request_blocks import BlockIds, PartialHit, RequestBlocks
+from octavo.kv.reservation import MissingBlock, Reservation
 from octavo.kv.spec import CacheSpec, KVLayout
 
 
@@ -80,6 +83,8 @@ class KVManager:
         self._hasher = BlockHasher(fingerprint, layout.block_size)
         self._holders: dict[RequestBlocks, None] = {}
         self._publications = Publications(self._pool, self._groups, self._lead, self._children, self._hasher)
+        self._reservations: dict[Reservation, None] = {}
+        self._on_reuse: Callable[[int], None] | None = None
         self._no_blocks: BlockIds = ((),) * len(layout.groups)
 
     @property
@@ -123,6 +128,75 @@ class KVManager:
         num_tokens = count * self._block_size
         hit = PrefixHit(count, num_tokens, self._num_free(held, count, num_tokens))
         return hit if self._children is None else self._with_partial(held, hit, self._children)
+
+    # ---- transfers
+
+    def num_joint_hit_blocks(self, held: RequestBlocks, elsewhere: Sequence[Found], most: int | None = None) -> int:
+        """Blocks per group, at most `most`, that `match` would find if those found elsewhere, [group], were on the
+        device."""
+        limit = self._hit_limit(held)
+        if most is not None:
+            limit = min(limit, most)
+        self._name_blocks(held, limit)
+        return joint_hit(self._groups, held.hashes, limit, elsewhere)
+
+    def hit_names(self, held: RequestBlocks, num_blocks: int) -> Iterator[tuple[int, BlockHash]]:
+        """(group, name) of the blocks that a hit of `num_blocks` blocks takes."""
+        for group, policy in enumerate(self._groups):
+            for name in held.hashes[policy.first_block(num_blocks * self._block_size) : num_blocks]:
+                yield group, name
+
+    def missing_blocks(self, held: RequestBlocks, num_blocks: int) -> list[MissingBlock]:
+        """What is not on the device of the blocks that a hit of `num_blocks` blocks takes; parents first."""
+        firsts = [policy.first_block(num_blocks * self._block_size) for policy in self._groups]
+        return [
+            MissingBlock(group, position, held.hashes[position])
+            for position in range(min(firsts), num_blocks)
+            for group, policy in enumerate(self._groups)
+            if position >= firsts[group] and held.hashes[position] not in policy.index
+        ]
+
+    def reserve(self, held: RequestBlocks, num_blocks: int, missing: Sequence[MissingBlock]) -> Reservation | None:
+        """Takes a free block for each one that is missing for a hit of `num_blocks` blocks, and holds those that are on
+        the device. None, and nothing done, if too few are free. To be given back by `end_reservation`."""
+        parents = self._hit_blocks(held, num_blocks)
+        num_free = sum(block.ref == 0 for block in parents)
+        if len(missing) + num_free > self._pool.num_free:
+            return None
+        for block in parents:
+            self._pool.touch(block)
+        reservation = Reservation(parents, [self._take(block.group) for block in missing])
+        self._reservations[reservation] = None
+        return reservation
+
+    def end_reservation(self, reservation: Reservation, records: Sequence[BlockRecord | None]) -> None:
+        """Lets go of all blocks of a load. Those whose bytes have come become cached blocks that nobody holds.
+
+        Args:
+            records: what has come for each of `targets`; None: nothing that can be used.
+        """
+        del self._reservations[reservation]
+        for block, record in zip(reservation.targets, records, strict=True):
+            if record is not None:
+                self._publications.publish_loaded(block, record)
+        for block in chain(reversed(reservation.targets), reversed(reservation.parents)):
+            self._pool.release(block)
+
+    def computed_block(self, group: int, block_hash: BlockHash) -> int | None:
+        """Id of a cached block whose bits are there; None if there is none. Its bytes stay what they are until it is
+        handed out again, of which `watch_reuse` tells."""
+        block = self._groups[group].index.get(block_hash)
+        return None if block is None or block.in_flight else block.id
+
+    def watch_reuse(self, on_reuse: Callable[[int], None]) -> None:
+        """Has `on_reuse` called with the id of each block that is handed out, before anybody may write there."""
+        self._on_reuse = on_reuse
+
+    def is_closed(self, group: int) -> bool:
+        """See `GroupPolicy.is_closed`."""
+        return self._groups[group].is_closed
+
+    # ---- requests
 
     def blocks_per_request(self, num_tokens: int) -> int:
         """Most blocks that a request of this many tokens holds at one time, over all groups."""
@@ -339,7 +413,10 @@ class KVManager:
     def check(self) -> None:
         """Verifies conservation, see `check_conservation`. O(blocks); for tests and idle moments."""
         published = [entry.block for entry in self._publications.uncommitted()]
-        check_conservation(self._pool, self._groups, self._children, list(self._holders), published)
+        in_transit = [
+            block for reservation in self._reservations for block in (*reservation.parents, *reservation.targets)
+        ]
+        check_conservation(self._pool, self._groups, self._children, list(self._holders), published, in_transit)
 
     # ---- hits
 
@@ -355,6 +432,15 @@ class KVManager:
                 for policy in self._groups
             ]
         )
+
+    def _hit_blocks(self, held: RequestBlocks, num_blocks: int) -> list[Block]:
+        """Those of the blocks that a hit of `num_blocks` blocks takes which are there; first positions first."""
+        found = [
+            (position, policy.index.get(held.hashes[position]))
+            for policy in self._groups
+            for position in range(policy.first_block(num_blocks * self._block_size), num_blocks)
+        ]
+        return [block for _, block in sorted(found, key=itemgetter(0)) if block is not None]
 
     def _with_partial(self, held: RequestBlocks, hit: PrefixHit, children: Children) -> PrefixHit:
         """The hit, longer by the part of the next block that is cached in all groups, computed, and can be copied now
@@ -412,6 +498,8 @@ class KVManager:
             self._publications.forget(block)
             self.num_evicted += 1
         block.group = group
+        if self._on_reuse is not None:
+            self._on_reuse(block.id)
         return block
 
     def _settle_blocks(self, held: RequestBlocks, num_full: int) -> None:

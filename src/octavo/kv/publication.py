@@ -8,7 +8,7 @@ from typing import NamedTuple
 from octavo.kv.blocks import Block, BlockPool
 from octavo.kv.children import Children
 from octavo.kv.groups import GroupPolicy
-from octavo.kv.hashing import BlockHash, BlockHasher
+from octavo.kv.hashing import BlockHash, BlockHasher, salt_key
 from octavo.kv.record import BlockRecord, CacheObserver, Tier
 from octavo.kv.request_blocks import RequestBlocks
 
@@ -64,6 +64,26 @@ class Publications:
     def publish(self, held: RequestBlocks, group: int, position: int) -> None:
         """Makes a computed block of a request findable."""
         self._be_there(self._enter(held, group, position), held, position)
+
+    def publish_loaded(self, block: Block, record: BlockRecord) -> bool:
+        """Makes a block findable whose bytes have come from elsewhere. False, and nothing done, if it is there already,
+        or if it has lost the computed block before it, where closure is to hold."""
+        policy = self._groups[record.group]
+        parent = None
+        if policy.is_closed and record.parent_hash is not None:
+            parent = policy.index.get(record.parent_hash)
+            if parent is None or parent.in_flight:
+                return False
+        if record.block_hash in policy.index:
+            return False
+        policy.index.publish(block, record.block_hash, parent)
+        if record.group == self._lead and self._children is not None:
+            block.parent_key = record.parent_hash or self._hasher.root + salt_key(record.cache_salt)
+            block.tokens = self._hasher.pack(record.token_ids)
+            self._children.add(block)
+        for observer in self.observers:
+            observer.stored(Tier.DEVICE, record)
+        return True
 
     def forget(self, block: Block) -> None:
         """Makes a published block unfindable that was computed, or that has been taken from the uncommitted ones."""

@@ -1,12 +1,12 @@
 """Blocks on their way between memories: what is to be moved (`TransferPlan`) and what came of it (`TransferEvent`).
 
 Two rules make it safe to go on scheduling meanwhile. Matched is not ready: a block being loaded can be found by nobody
-before its bytes have arrived and proved right. Finished is not reclaimable: a block in transit is not reused, whoever
-has ended, before the store says that it touches it no more. And one keeps it alive: a lease bounds every wait; at its
-end the plan is cancelled, which a store always obeys at once.
+before its bytes have arrived and proved right. Finished is not reclaimable: a block in transit is not written by others
+before the store touches it no more. And one keeps it alive: a lease bounds every wait, after which it is cancelled.
+A store obeys that at once, so a cancelled transfer has let go of its device blocks, whatever it says later.
 
-    store     planned -> started -> RELEASED (device block free again) -> DONE | FAILED
-    load      planned -> started ------------------------------------> DONE | FAILED
+    store     planned -> started -> RELEASED (has copies of its device blocks) -> DONE | FAILED
+    load      planned -> started ------------------------------------------> DONE | FAILED
     cancel    at any time -> FAILED, unless DONE was on its way
 
 The other end is a name, not an object: a tier of this engine now, another engine's memory later.
@@ -59,7 +59,7 @@ class TransferState(StrEnum):
     """What an event says of its transfer. Of DONE and FAILED there is exactly one, and nothing after it."""
 
     RELEASED = "released"
-    """A store holds copies of all blocks: those on the device may be reused."""
+    """A store holds copies of all blocks: it needs those on the device no more."""
     DONE = "done"
     """All blocks have arrived."""
     FAILED = "failed"
@@ -80,3 +80,13 @@ class TransferEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Spent on them, queueing left out: bytes per second foretell the next transfer."""
     problem: str = ""
     """Of FAILED: what happened."""
+
+
+class TransferOrders(msgspec.Struct, frozen=True, kw_only=True):
+    """What stores are to do, in this order, before any step runs that was planned later."""
+
+    cancels: tuple[tuple[Tier, int], ...] = ()
+    """(tier, transfer id)."""
+    removals: tuple[tuple[Tier, BlockName], ...] = ()
+    """Blocks to forget."""
+    plans: tuple[TransferPlan, ...] = ()

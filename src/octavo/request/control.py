@@ -49,6 +49,16 @@ class ControlReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     refusal: Refusal | None = None
 
 
+class TierFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How full a tier behind the device is."""
+
+    tier: str
+    num_blocks: int
+    """Blocks that lie there or are on their way."""
+    used_bytes: int
+    capacity_bytes: int
+
+
 class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     """How busy the core is; read by metrics, router and planner."""
 
@@ -63,3 +73,7 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     num_sessions: int = 0
     counters: dict[str, float]
     """Monotone totals since start, e.g. prompt_tokens, generation_tokens, cached_tokens, preemptions, steps."""
+    num_waiting_for_kv: int = 0
+    """Of the waiting ones, those whose blocks are being loaded."""
+    tiers: list[TierFigures] = []
+    """The fastest first."""

@@ -38,6 +38,8 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     num_output_tokens: int = 0
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache at first admission (never computed for this request)."""
+    num_loaded_tokens: dict[str, int] = {}
+    """Of these, tokens that were first loaded from a tier behind the device: tier -> tokens."""
     num_computed_tokens: int = 0
     """Tokens run through the model for this request, recomputation included."""
     num_recomputed_tokens: int = 0

@@ -34,6 +34,7 @@ class WaitingQueue:
         self._hits = hits
         self._lanes = Lanes(policy.sort_key, tenants)
         self._aside: list[SchedulerRequest] = []
+        self._parked: set[SchedulerRequest] = set()
         self._length = 0
         self._starts: deque[float] = deque(maxlen=_NUM_STARTS)
         """When the last requests left to run, seconds."""
@@ -47,7 +48,7 @@ class WaitingQueue:
         return self._length >= self._max_length
 
     def __iter__(self) -> Iterator[SchedulerRequest]:
-        """In the policy's order, whatever the lanes; O(n log n)."""
+        """Those that may come to the head, in the policy's order, whatever the lanes; O(n log n)."""
         return iter(sorted((request for lane in self._lanes for request in lane), key=self._sort_key))
 
     def check_room(self, now_s: float) -> None:
@@ -94,6 +95,20 @@ class WaitingQueue:
             self._lanes.push(request)
         self._aside.clear()
 
+    def park(self, request: SchedulerRequest) -> None:
+        """Keeps a request from coming to the head, until `unpark`. It goes on waiting, and counts."""
+        self._lanes.remove(request)
+        if self._hits is not None:
+            self._hits.forget(request)
+        self._parked.add(request)
+
+    def unpark(self, request: SchedulerRequest) -> None:
+        """Puts a parked request back where it belongs."""
+        self._parked.remove(request)
+        if self._hits is not None:
+            self._hits.follow(request)
+        self._lanes.push(request)
+
     def start(self, request: SchedulerRequest, now_s: float) -> None:
         """Takes out a request that is admitted."""
         self.remove(request)
@@ -102,6 +117,9 @@ class WaitingQueue:
     def remove(self, request: SchedulerRequest) -> None:
         """Takes a request out, wherever it stands."""
         self._length -= 1
+        if request in self._parked:
+            self._parked.remove(request)
+            return
         self._lanes.remove(request)
         if self._hits is not None:
             self._hits.forget(request)

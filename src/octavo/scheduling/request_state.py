@@ -4,16 +4,21 @@ from enum import Enum, auto
 
 import msgspec
 
+from octavo.kv.hashing import BlockHash
 from octavo.kv.pins import Pin
+from octavo.kv.record import Tier
 from octavo.kv.request_blocks import RequestBlocks
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.request import GenerateRequest
 
 
 class RequestStatus(Enum):
-    """Where a request stands. FINISHED is final; the only way out of PREEMPTED is to be admitted again."""
+    """Where a request stands. FINISHED is final. From WAITING and PREEMPTED one is admitted, or waits for KV first and
+    comes back."""
 
     WAITING = auto()
+    WAITING_FOR_KV = auto()
+    """Blocks that it will go on from are being loaded; it is not admitted meanwhile."""
     RUNNING = auto()
     PREEMPTED = auto()
     FINISHED = auto()
@@ -39,10 +44,12 @@ class SchedulerRequest:
         "blocks",
         "finish_reason",
         "has_emitted",
+        "loaded",
         "max_total_tokens",
         "num_bypassed",
         "num_computed",
         "num_hit_tokens",
+        "num_kv_waits",
         "num_pending",
         "pin",
         "request",
@@ -85,6 +92,10 @@ class SchedulerRequest:
         """Tokens that steps in flight will yield, one each."""
         self.num_hit_tokens = 0
         """While it waits, under policies that ask: its tokens in the prefix cache, in whole blocks."""
+        self.num_kv_waits = 0
+        """How often it has waited for KV since it came or was preempted."""
+        self.loaded: dict[BlockHash, Tier] = {}
+        """Blocks that were loaded for this request, and the tier from which they have come."""
         self.num_bypassed = 0
         """How many were admitted while this one stood before them and did not fit."""
         self.finish_reason: FinishReason | None = None
@@ -112,6 +123,11 @@ class SchedulerRequest:
     def max_remaining_tokens(self) -> int:
         """Tokens it may still generate, at least 1 while it is live."""
         return self.max_total_tokens - len(self.token_ids)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it has been admitted before."""
+        return self.stats.first_scheduled_s is not None
 
     @property
     def arrival_s(self) -> float:
@@ -159,6 +175,14 @@ class SchedulerRequest:
         stats.num_recomputed_tokens += recomputed
         return recomputed
 
+    def count_loaded_tokens(self, block_size: int) -> None:
+        """Puts down which of the computed tokens have come from which tier; after the first admission."""
+        for name in self.blocks.hashes[: self.num_computed // block_size]:
+            tier = self.loaded.get(name)
+            if tier is not None:
+                totals = self.stats.num_loaded_tokens
+                totals[tier] = totals.get(tier, 0) + block_size
+
     def add_prompt_logprobs(self, rows: list[LogprobRow]) -> None:
         """Collects rows until the first output takes them; what a resumed request computes again is dropped."""
         if not self.has_emitted:
@@ -172,6 +196,7 @@ class SchedulerRequest:
         """Back to nothing computed; known tokens stay, what steps in flight yield is given up. Its blocks are the
         caller's business."""
         self.status = RequestStatus.PREEMPTED
+        self.num_kv_waits = 0
         self.num_computed = self.num_pending = 0
         self.stats.num_preemptions += 1
         self._prompt_logprobs = [None]

@@ -64,6 +64,7 @@ class RunningSet:
             self._counters.prefix_queries += request.num_prompt_tokens if request.blocks.reads_cache else 0
             self._counters.cached_tokens += request.num_computed
             self._counters.copied_tokens += request.blocks.num_copied_tokens
+            request.count_loaded_tokens(self._manager.layout.block_size)
         else:
             self._counters.resumed_cached_tokens += request.num_computed
         request.status = RequestStatus.RUNNING

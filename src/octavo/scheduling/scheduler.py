@@ -16,12 +16,15 @@ from octavo.errors import InvalidRequestError
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pin, Pins
 from octavo.kv.request_blocks import BlockIds
+from octavo.kv.tiers import Tiers
+from octavo.kv.transfer import TransferEvent, TransferOrders
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.admission import Admission, refuse_what_never_fits
 from octavo.scheduling.answers import failure, take_tokens
 from octavo.scheduling.counters import SchedulerCounters
+from octavo.scheduling.kv_loads import KVLoads
 from octavo.scheduling.plan import StepPlan, StepResult
 from octavo.scheduling.policy import SchedulingPolicy, policy_named
 from octavo.scheduling.prefix_hits import PrefixHits
@@ -54,6 +57,7 @@ class Scheduler:
         max_model_len: int,
         policy: SchedulingPolicy | None = None,
         pins: Pins | None = None,
+        tiers: Tiers | None = None,
     ) -> None:
         """
         Args:
@@ -61,6 +65,7 @@ class Scheduler:
             max_model_len: longest prompt + output, in tokens.
             policy: None: the built-in one that the configuration names.
             pins: the sessions of that memory; None: new ones with a budget of their own.
+            tiers: behind the KV memory; from here on only this scheduler calls their mutating methods. None: none.
 
         Raises:
             ConfigError: no policy or rule has the configured name, or a weight cannot be read.
@@ -82,7 +87,11 @@ class Scheduler:
         self._running = RunningSet(
             config, policy, manager, self._waiting, self._tenants, self._admission, self.counters
         )
-        self._starter = Starter(config, policy, manager, self._waiting, self._running, self._tenants, self._admission)
+        self._tiers = tiers
+        self._loads = None if tiers is None else KVLoads(tiers, self._waiting)
+        self._starter = Starter(
+            config, policy, manager, self._waiting, self._running, self._tenants, self._admission, self._loads
+        )
         self._requests: dict[str, SchedulerRequest] = {}
         self._num_arrived = 0
         self._in_flight: deque[StepDraft] = deque()
@@ -94,8 +103,8 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether any request is unfinished. With no step in flight `schedule` returns a plan if and only if this is
-        true."""
+        """Whether any request is unfinished. With no step in flight `schedule` returns a plan if this is true, or else
+        some request waits for KV."""
         return bool(self._requests)
 
     @property
@@ -146,6 +155,8 @@ class Scheduler:
             return False
         if request.status is not RUNNING:
             self._waiting.remove(request)
+            if self._loads is not None:
+                self._loads.forget(request)
         self._finish(request, FinishReason.ABORT)
         return True
 
@@ -160,7 +171,7 @@ class Scheduler:
 
     def schedule(self, now_s: float) -> StepPlan | None:
         """Plans the next step: at least one request with at least one token each. None without work, and as long as all
-        work waits for the steps in flight.
+        work waits for the steps in flight or for KV.
 
         Raises:
             RuntimeError: `max_in_flight` steps are in flight.
@@ -168,9 +179,11 @@ class Scheduler:
         if len(self._in_flight) >= self.max_in_flight:
             raise RuntimeError("schedule() was called before update() of the step in flight")
         self.pins.expire(now_s)
+        if self._loads is not None:
+            self._loads.expire(now_s)
         if self._must_land and self._in_flight:
             return None
-        draft = StepDraft(self._config.max_num_batched_tokens, may_preempt=not self._in_flight)
+        draft = StepDraft(self.counters.steps, self._config.max_num_batched_tokens, may_preempt=not self._in_flight)
         self._resume_running(draft)
         self._admit_waiting(draft, now_s)
         if not draft.shares:
@@ -190,6 +203,8 @@ class Scheduler:
                 `StepResult`.
         """
         draft = self._land(plan, result)
+        if self._tiers is not None:
+            self._tiers.prefill_speed.measured(plan.num_tokens, len(plan.request_ids), result.timings.execute_s)
         outputs = self._end_failed(draft, result.errors, now_s)
         self._manager.commit()
         self._take_prompt_logprobs(draft, result.prompt_logprobs)
@@ -203,10 +218,33 @@ class Scheduler:
                 self.counters.discarded_tokens += len(token_ids)
         return outputs
 
+    # ---- tiers
+
+    def take_in(self, events: Iterable[TransferEvent], now_s: float) -> None:
+        """Takes in what the stores of the tiers report; at any time between two calls."""
+        if self._loads is not None:
+            self._loads.take_in(events, now_s)
+
+    def transfer_orders(self, now_s: float) -> TransferOrders | None:
+        """What the stores are to do before any step runs that was planned since the last call; asked for after each
+        `schedule`. None: nothing."""
+        if self._tiers is None:
+            return None
+        self._tiers.plan_stores(now_s)
+        return self._tiers.take_orders()
+
+    def next_lease_end_s(self) -> float | None:
+        """When `schedule` will end a transfer if no event does before; None: there is none."""
+        return None if self._tiers is None else self._tiers.deadline_s()
+
+    # ---- figures
+
     def load(self) -> EngineLoad:
         """How busy the scheduler is, and its totals."""
         counters = self.counters.as_dict()
         counters["evicted_blocks"] = float(self._manager.num_evicted)
+        if self._tiers is not None:
+            counters |= self._tiers.counters()
         return EngineLoad(
             num_waiting=len(self._waiting),
             num_running=len(self._running),
@@ -216,15 +254,22 @@ class Scheduler:
             num_pinned_blocks=self.pins.num_blocks,
             num_sessions=len(self.pins),
             counters=counters,
+            num_waiting_for_kv=0 if self._loads is None else len(self._loads),
+            tiers=[] if self._tiers is None else self._tiers.figures(),
         )
 
     def reset_prefix_cache(self) -> bool:
-        """Forgets all cached prefixes, those of sessions, too; False, and nothing done, while others hold blocks."""
+        """Forgets all cached prefixes, those of sessions and in all tiers, too; False, and nothing done, while others hold
+        blocks."""
         num_held = self._manager.num_blocks - self._manager.num_free_blocks
         if num_held > self.pins.num_blocks:
             return False
         self.pins.let_go()
-        return self._manager.reset_prefix_cache()
+        if not self._manager.reset_prefix_cache():
+            return False
+        if self._tiers is not None:
+            self._tiers.clear()
+        return True
 
     # ---- planning
 
@@ -263,17 +308,19 @@ class Scheduler:
         return self._config.max_num_batched_tokens
 
     def _make_room(self, request: SchedulerRequest, num_tokens: int, draft: StepDraft) -> BlockIds | None:
-        """Preempts victims until the blocks can be allocated; None if the request itself falls, or sits this step out
-        because nobody may be preempted yet.
+        """Cancels loads, then preempts victims until the blocks can be allocated; None if the request itself falls, or
+        sits this step out because nobody may be preempted yet.
 
         When it is the victim the walk goes on behind it (vLLM stops there): the others may fit, and as the last of
         them always does, a plan is never empty.
         """
         draft.is_short = True
-        if not draft.may_preempt:
+        new_block_ids: BlockIds | None = None
+        while new_block_ids is None and self._loads is not None and self._loads.give_way():
+            new_block_ids = self._manager.allocate(request.blocks, num_tokens)
+        if new_block_ids is None and not draft.may_preempt:
             draft.must_land = True
             return None
-        new_block_ids: BlockIds | None = None
         while new_block_ids is None:
             victim = self._running.pick_victim(list(self._running))
             self._running.preempt(victim, draft)
@@ -291,10 +338,10 @@ class Scheduler:
     def _build_plan(self, draft: StepDraft) -> StepPlan | None:
         """Freezes the draft; c advances now, before the step has run."""
         if not draft.shares:
-            if self.has_work and not self._in_flight:
+            if self.has_work and not self._in_flight and not self._loads:
                 raise RuntimeError("there is work, but no request could be given a token: this would never end")
             return None
-        plan = draft.to_plan(self.counters.steps, self._running.take_preempted_ids(), self._finished_ids)
+        plan = draft.to_plan(self._running.take_preempted_ids(), self._finished_ids)
         for request, (_, num_tokens, _) in draft.shares.items():
             self.counters.recomputed_tokens += request.run(num_tokens)
         self.counters.computed_tokens += plan.num_tokens

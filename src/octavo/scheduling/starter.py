@@ -3,6 +3,7 @@
 from octavo.config import SchedulerConfig
 from octavo.kv.manager import KVManager, PrefixHit
 from octavo.scheduling.admission import Admission
+from octavo.scheduling.kv_loads import KVLoads
 from octavo.scheduling.policy import SchedulingPolicy
 from octavo.scheduling.queue import WaitingQueue
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
@@ -26,7 +27,12 @@ class Starter:
         running: RunningSet,
         tenants: Tenants,
         admission: Admission,
+        loads: KVLoads | None,
     ) -> None:
+        """
+        Args:
+            loads: who waits for KV; None: there are no tiers to load from.
+        """
         self._max_bypasses = config.max_bypasses
         self._urgency = policy.urgency if config.priority_eviction else None
         self._manager = manager
@@ -34,6 +40,7 @@ class Starter:
         self._running = running
         self._tenants = tenants
         self._admission = admission
+        self._loads = loads
 
     def admit_waiting(self, draft: StepDraft, limit: int, now_s: float) -> None:
         """Admits waiting requests in order, as long as there are places and budget.
@@ -50,8 +57,9 @@ class Starter:
             request = self._waiting.head()
             if request is None or request in draft.evicted:
                 break
-            if self._start(request, limit, draft) or self._start_by_eviction(request, limit, draft):
-                self._running.enter(request, now_s)
+            if self._start(request, limit, draft, now_s) or self._start_by_eviction(request, limit, draft, now_s):
+                if request in draft.admitted:
+                    self._running.enter(request, now_s)
                 for other in passed:
                     other.num_bypassed += 1
             elif draft.must_land:
@@ -68,21 +76,27 @@ class Starter:
         most = self._max_bypasses
         return len(passed) <= _MAX_PASSED_PER_STEP and all(request.num_bypassed < most for request in passed)
 
-    def _start(self, request: SchedulerRequest, limit: int, draft: StepDraft) -> bool:
-        """Gives a request its prefix hit, blocks and tokens, if there is a place and room for it.
+    def _start(self, request: SchedulerRequest, limit: int, draft: StepDraft, now_s: float) -> bool:
+        """Gives a request its prefix hit, blocks and tokens, if there is a place and room for it; or has it wait for
+        KV, unless somebody has fallen to make room.
 
         The forecast does not hold up who is more urgent than somebody that runs: that one can still yield.
         """
         if not self._running.has_place:
             return False
         hit = self._manager.match(request.blocks)
-        if self._admission.num_missing(request, hit, len(self._running)) > 0:
+        if not self._fits(request, hit, draft):
             return False
-        if not (self._admission.foresees_room(request, hit, self._running) or self._yielding_to(request, draft)):
-            return False
+        if self._loads is not None and not draft.evicted and self._loads.wait_for_load(request, hit, draft, now_s):
+            return True
         self._admission.somebody_starts(request, hit)
         self._give_share(request, hit, limit, draft)
         return True
+
+    def _fits(self, request: SchedulerRequest, hit: PrefixHit, draft: StepDraft) -> bool:
+        if self._admission.num_missing(request, hit, len(self._running)) > 0:
+            return False
+        return self._admission.foresees_room(request, hit, self._running) or bool(self._yielding_to(request, draft))
 
     def _give_share(self, request: SchedulerRequest, hit: PrefixHit, limit: int, draft: StepDraft) -> None:
         count = min(len(request.token_ids) - hit.num_tokens, limit, draft.budget)
@@ -93,8 +107,10 @@ class Starter:
         request.num_computed = hit.num_tokens
         draft.add(request, count, new_block_ids)
         draft.admitted[request] = None
+        if self._loads is not None:
+            self._loads.admitted(request, hit)
 
-    def _start_by_eviction(self, request: SchedulerRequest, limit: int, draft: StepDraft) -> bool:
+    def _start_by_eviction(self, request: SchedulerRequest, limit: int, draft: StepDraft, now_s: float) -> bool:
         """Preempts less urgent requests until a waiting one can start. Nobody falls if all of them were not enough.
 
         Only strictly less urgent ones yield, so nobody evicts who evicted it.
@@ -112,7 +128,7 @@ class Starter:
             victims.remove(victim)
             self._running.preempt(victim, draft)
             draft.evicted.add(victim)
-            if self._start(request, limit, draft):
+            if self._start(request, limit, draft, now_s):
                 return True
         return False  # its hit was on blocks that a victim would have filled in this very step
 

@@ -13,9 +13,11 @@ Share = tuple[int, int, BlockIds]
 class StepDraft:
     """Who runs in a step, in plan order, and what is left of the token budget."""
 
-    __slots__ = ("admitted", "budget", "evicted", "is_short", "may_preempt", "must_land", "shares", "void")
+    __slots__ = ("admitted", "budget", "evicted", "is_short", "may_preempt", "must_land", "shares", "step", "void")
 
-    def __init__(self, budget: int, *, may_preempt: bool = True) -> None:
+    def __init__(self, step: int, budget: int, *, may_preempt: bool = True) -> None:
+        self.step = step
+        """The number that its plan will have."""
         self.budget = budget
         self.may_preempt = may_preempt
         """Whether no other step is in flight. Nobody is preempted before: who yields is decided by what is known, and
@@ -44,7 +46,7 @@ class StepDraft:
         self.budget += share[1]
         return True
 
-    def to_plan(self, step: int, preempted: Iterable[str], finished: Iterable[str]) -> StepPlan:
+    def to_plan(self, preempted: Iterable[str], finished: Iterable[str]) -> StepPlan:
         """The plan, columnar. Reads each request as it is before the step."""
         shares, admitted = self.shares.values(), self.admitted
         new_block_ids = [ids for _, _, ids in shares]
@@ -52,7 +54,7 @@ class StepDraft:
             no_blocks: BlockIds = ((),) * len(next(iter(admitted)).blocks.tables)
             new_block_ids = [no_blocks if request in admitted else share[2] for request, share in self.shares.items()]
         return StepPlan(
-            step=step,
+            step=self.step,
             request_ids=tuple([request.request_id for request in self.shares]),
             num_scheduled_tokens=tuple([count for _, count, _ in shares]),
             num_computed_tokens=tuple([computed for computed, _, _ in shares]),
