@@ -5,10 +5,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from octavo.config import SchedulerConfig
+from octavo.engine.transfer_desk import TransferDesk
 from octavo.execution.scripted import FaultScript, ScriptedExecutor, TokenScript, no_faults
+from octavo.execution.scripted_store import FateScript, ScriptedStore, all_goes_well
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pins
+from octavo.kv.record import Tier
 from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout, lay_out
+from octavo.kv.tier_book import TierSettings
+from octavo.kv.tiers import Tiers
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
@@ -77,8 +82,16 @@ class Engine:
         faults: FaultScript = no_faults,
         max_pinned_share: float = 0.5,
         max_pinned_tokens: int = 0,
+        tiers: dict[Tier, int] | None = None,
+        fates: FateScript = all_goes_well,
+        lease_s: float = 20.0,
         **config: Any,
     ) -> None:
+        """
+        Args:
+            tiers: tier -> blocks that fit there, the fastest first; None: the engine knows of none.
+            fates, lease_s: of transfers; one tick of their stores is one second, and one step.
+        """
         self.config = SchedulerConfig(**{**PLAIN, **config})
         layout = make_layout(num_blocks, block_size=block_size, layers=layers)
         self.manager = KVManager(
@@ -91,7 +104,6 @@ class Engine:
         self.pins = Pins(
             self.manager, max_model_len, max_share=max_pinned_share, max_tokens_per_tenant=max_pinned_tokens
         )
-        self.scheduler = Scheduler(self.config, self.manager, max_model_len, pins=self.pins)
         self.executor = ScriptedExecutor(
             layout,
             vocab_size=VOCAB_SIZE,
@@ -99,8 +111,22 @@ class Engine:
             faults=faults,
             max_num_seqs=self.config.max_num_seqs,
             max_num_batched_tokens=self.config.max_num_batched_tokens,
-            max_in_flight=self.scheduler.max_in_flight,
+            max_in_flight=2 if self.config.async_scheduling else 1,
         )
+        block_bytes = self.executor.block_bytes(0)
+        self.stores = {
+            tier: ScriptedStore(tier, count * block_bytes, self.executor, fates=fates)
+            for tier, count in (tiers or {}).items()
+        }
+        self.desk = TransferDesk(list(self.stores.values()))
+        self.tiers: Tiers | None = None
+        if tiers is not None:
+            settings = [
+                TierSettings(store.tier, store.capacity_bytes, store.num_bytes, store.inventory())
+                for store in self.stores.values()
+            ]
+            self.tiers = Tiers(self.manager, settings, lease_s=lease_s)
+        self.scheduler = Scheduler(self.config, self.manager, max_model_len, pins=self.pins, tiers=self.tiers)
         self.now_s = 0.0
         self.plans: list[StepPlan] = []
         self.in_flight: deque[StepPlan] = deque()
@@ -111,22 +137,39 @@ class Engine:
         self.outputs: dict[str, list[RequestOutput]] = defaultdict(list)
         self.finished: dict[str, FinishReason] = {}
 
-    def check(self) -> None:
-        """All laws of the KV memory."""
-        self.manager.check()
-        self.pins.check()
-
     def add(self, *requests: GenerateRequest) -> None:
         for request in requests:
             self.scheduler.add(request, self.now_s)
 
     def plan(self) -> StepPlan:
         """Schedules without executing."""
-        plan = self.scheduler.schedule(self.now_s)
+        plan = self._schedule()
         assert plan is not None
         self.plans.append(plan)
+        return plan
+
+    def _schedule(self) -> StepPlan | None:
+        self.scheduler.take_in(self.desk.poll(), self.now_s)
+        self.check()
+        plan = self.scheduler.schedule(self.now_s)
+        orders = self.scheduler.transfer_orders(self.now_s)
+        if orders is not None:
+            self.desk.obey(orders)
         self.check()
         return plan
+
+    def check(self) -> None:
+        """All laws."""
+        self.manager.check()
+        self.pins.check()
+        if self.tiers is not None:
+            self.tiers.check()
+
+    def let_time_pass(self) -> None:
+        """One second, in which stores work."""
+        self.now_s += 1.0
+        for store in self.stores.values():
+            store.tick()
 
     def finish(self, plan: StepPlan) -> list[RequestOutput]:
         """Executes a plan and hands its result in."""
@@ -134,7 +177,8 @@ class Engine:
         for request_id, token_ids in zip(plan.request_ids, result.token_ids, strict=True):
             self.discarded[request_id] += len(token_ids) if self.finished.get(request_id) == "stop" else 0
         outputs = self.scheduler.update(plan, result, self.now_s)
-        self.now_s += 1.0
+        self.desk.landed(plan.step)
+        self.let_time_pass()
         self.check()
         for output in outputs:
             assert output.request_id not in self.finished, "an output after the last one"
@@ -148,11 +192,10 @@ class Engine:
         """Schedules without executing, if that may be and there is something; whether it was."""
         if len(self.in_flight) == self.scheduler.max_in_flight:
             return False
-        plan = self.scheduler.schedule(self.now_s)
+        plan = self._schedule()
         if plan is not None:
             self.plans.append(plan)
             self.in_flight.append(plan)
-        self.check()
         return plan is not None
 
     def land(self) -> dict[str, int]:
@@ -162,10 +205,25 @@ class Engine:
         return dict(zip(plan.request_ids, plan.num_scheduled_tokens, strict=True))
 
     def step(self) -> dict[str, int]:
-        """One whole step, with those behind it planned as far ahead as the scheduler does."""
+        """One whole step, with those behind it planned as far ahead as the scheduler does; if all wait for KV, a second
+        in which nothing runs."""
         while self.plan_ahead():
             pass
-        return self.land()
+        if self.in_flight:
+            return self.land()
+        assert self.num_waiting_for_kv or not self.scheduler.has_work, "nothing runs, and nobody waits for KV"
+        self.let_time_pass()
+        return {}
+
+    def drain(self) -> None:
+        """Lets all transfers end, and all that is to be stored be stored."""
+        for _ in range(1000):
+            while self.plan_ahead():
+                self.land()
+            if self.tiers is None or not (self.tiers._transfers or self.tiers._removals):
+                return
+            self.let_time_pass()
+        raise AssertionError("transfers do not end")
 
     def run(self, max_steps: int = 10_000) -> None:
         """Steps until there is no work."""
@@ -184,6 +242,10 @@ class Engine:
     def stats(self, request_id: str) -> Any:
         """The ledger of a finished request."""
         return self.outputs[request_id][-1].stats
+
+    @property
+    def num_waiting_for_kv(self) -> int:
+        return self.scheduler.load().num_waiting_for_kv
 
     @property
     def num_running(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from octavo.execution.protocols import Bytes
 from octavo.kv.spec import KVLayout
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
@@ -140,6 +141,25 @@ class ScriptedExecutor:
     def close(self) -> None:
         """Forgets everything; idempotent."""
         self._sequences.clear()
+
+    # ---- blocks for stores, see `KVMemory`
+
+    def block_bytes(self, group: int) -> int:
+        """See `KVMemory.block_bytes`."""
+        return self.layout.block_size * self._kv.itemsize
+
+    def read_block(self, group: int, block_id: int, out: Bytes) -> None:
+        """See `KVMemory.read_block`."""
+        out[:] = self._block(block_id).view(np.uint8)
+
+    def write_block(self, group: int, block_id: int, data: Bytes) -> None:
+        """See `KVMemory.write_block`."""
+        self._block(block_id)[:] = data.view(np.uint64)
+        self._written_in[block_id * self.layout.block_size :][: self.layout.block_size] = -1
+
+    def _block(self, block_id: int) -> UInt64:
+        size = self.layout.block_size
+        return self._kv[block_id * size : (block_id + 1) * size]
 
     # ---- the plan
 

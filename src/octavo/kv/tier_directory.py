@@ -89,6 +89,23 @@ class TierDirectory:
                 name = None if chain[-1].parent_hash is None else (chain[-1].group, chain[-1].parent_hash)
             yield from reversed(chain)
 
+    def names(self) -> Iterator[BlockName]:
+        """Of all blocks that lie here or are on their way."""
+        return iter(self._entries)
+
+    def coming(self) -> list[BlockName]:
+        """Blocks that are on their way here."""
+        return [name for name, entry in self._entries.items() if not entry.has_arrived]
+
+    def can_all_go(self) -> bool:
+        """Whether every block that may go now stands in the order of going; O(n), for tests."""
+        filed = {old[2] for old in self._oldest if self._holds(old)}
+        return filed == {
+            name
+            for name, entry in self._entries.items()
+            if entry.has_arrived and not entry.num_readers and name not in self._num_children
+        }
+
     # ---- blocks come and go
 
     def expect(self, record: BlockRecord) -> bool:

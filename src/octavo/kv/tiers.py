@@ -21,6 +21,7 @@ from octavo.kv.request_blocks import RequestBlocks
 from octavo.kv.reservation import MissingBlock
 from octavo.kv.speed import PrefillSpeed
 from octavo.kv.tier_book import MAX_STORING, TierBook, TierSettings
+from octavo.kv.tier_laws import check_books
 from octavo.kv.transfer import (
     BlockMove,
     BlockName,
@@ -305,6 +306,14 @@ class Tiers:
     def counters(self) -> dict[str, float]:
         """Totals since start, `<tier>_<name>`."""
         return {name: total for book in self._books.values() for name, total in book.counters().items()}
+
+    def check(self) -> None:
+        """Verifies that the books agree; for tests.
+
+        Raises:
+            AssertionError: naming the law.
+        """
+        check_books(self._books, self._transfers.values(), self._loading, self._readers)
 
     def clear(self) -> None:
         """Forgets all blocks of all tiers, those on their way there included. No load may be under way."""

@@ -259,8 +259,8 @@ class Scheduler:
         )
 
     def reset_prefix_cache(self) -> bool:
-        """Forgets all cached prefixes, those of sessions and in all tiers, too; False, and nothing done, while others hold
-        blocks."""
+        """Forgets all cached prefixes, those of sessions and of all tiers, too; False, and nothing done, while others
+        hold blocks."""
         num_held = self._manager.num_blocks - self._manager.num_free_blocks
         if num_held > self.pins.num_blocks:
             return False
