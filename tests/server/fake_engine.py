@@ -7,10 +7,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
-from octavo.errors import EngineDeadError, InvalidRequestError, QueueFullError
+from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, SessionNotFoundError
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.params import SamplingParams, validate_against_vocabulary
+from octavo.request.pin import PinRequest, SessionState
 
 EOS, BOS, IM_START, IM_END = 256, 257, 258, 259
 SPECIAL = {EOS: b"<|eos|>", BOS: b"<|bos|>", IM_START: b"<|im_start|>", IM_END: b"<|im_end|>"}
@@ -77,6 +78,9 @@ class FakeEngine:
         self.scripts: dict[str, list[int]] = {}
         self.queue_full = False
         self.fail_after: dict[str, int] = {}
+        self.pin_problem: OctavoError | None = None
+        self.pinned: list[tuple[tuple[int, ...], str | None]] = []
+        self._sessions: dict[tuple[str, str], SessionState] = {}
         self.gate = asyncio.Event()
         self.gate.set()
         self.seen: list[tuple[tuple[int, ...], SamplingParams, dict[str, Any]]] = []
@@ -103,6 +107,7 @@ class FakeEngine:
         tenant: str = "",
         priority: int = 0,
         cache_salt: str | None = None,
+        session: PinRequest | None = None,
     ) -> AsyncGenerator[GenerationDelta, None]:
         if isinstance(prompt, str) or not request_id:
             raise TypeError("the server sends token ids under an id of its own")
@@ -110,7 +115,8 @@ class FakeEngine:
         room = self.info.max_model_len - len(prompt)
         if room < 1:
             raise InvalidRequestError("prompt", len(prompt), "too long")
-        self.seen.append((tuple(prompt), params, {"tenant": tenant, "priority": priority, "cache_salt": cache_salt}))
+        options = {"tenant": tenant, "priority": priority, "cache_salt": cache_salt, "session": session}
+        self.seen.append((tuple(prompt), params, options))
         return self._interleaved(tuple(prompt), params, request_id, room)
 
     async def _interleaved(
@@ -173,6 +179,44 @@ class FakeEngine:
         if add_generation_prompt:
             ids += [IM_START, *self.tokenizer.encode("assistant\n", add_special=False)]
         return ids
+
+    async def pin(
+        self, prompt: Sequence[int], session: PinRequest, *, tenant: str = "", cache_salt: str | None = None
+    ) -> SessionState:
+        if self.pin_problem is not None:
+            raise self.pin_problem
+        await self.gate.wait()
+        self.pinned.append((tuple(prompt), cache_salt))
+        return self._open(session, tenant, len(prompt) // 16 * 16)
+
+    async def open_session(self, session: PinRequest, *, tenant: str = "") -> SessionState:
+        return self._open(session, tenant, 0)
+
+    def _open(self, session: PinRequest, tenant: str, num_tokens: int) -> SessionState:
+        lease = session.lease_s or 600.0
+        self._sessions[tenant, session.session_id] = state = SessionState(
+            session_id=session.session_id,
+            lease_s=lease,
+            expires_in_s=lease,
+            num_pinned_tokens=num_tokens,
+            num_pinned_blocks=num_tokens // 16,
+            num_live_requests=0,
+        )
+        return state
+
+    async def session(self, session_id: str, *, tenant: str = "") -> SessionState:
+        if (tenant, session_id) not in self._sessions:
+            raise SessionNotFoundError(f"there is no session {session_id!r}")
+        return self._sessions[tenant, session_id]
+
+    async def sessions(self, *, tenant: str = "") -> list[SessionState]:
+        return [state for (owner, _), state in self._sessions.items() if owner == tenant]
+
+    async def extend_session(self, session: PinRequest, *, tenant: str = "") -> SessionState:
+        return self._open(session, tenant, (await self.session(session.session_id, tenant=tenant)).num_pinned_tokens)
+
+    async def end_session(self, session_id: str, *, tenant: str = "") -> bool:
+        return self._sessions.pop((tenant, session_id), None) is not None
 
     async def load(self) -> EngineLoad:
         if not self.alive:
@@ -274,7 +318,14 @@ class FakeChoice:
             finish_reason=reason,
             stop_reason=stop_reason,
             error=error,
-            stats=RequestStats(arrival_s=1.0, first_scheduled_s=1.1, first_token_s=1.2, finished_s=1.5),
+            stats=RequestStats(
+                arrival_s=1.0,
+                first_scheduled_s=1.1,
+                first_token_s=1.2,
+                finished_s=1.5,
+                num_pinned_tokens=16,
+                pin_problem="no room",
+            ),
         )
 
 

@@ -9,6 +9,7 @@ from openai.types.completion_create_params import CompletionCreateParamsBase as 
 
 from octavo.server.field_table import field_table
 from octavo.server.fields import Honoured, Refused, RequestBody, treatments
+from octavo.server.native.sessions import LeaseBody, SessionBody
 from octavo.server.native.tokens import DetokenizeBody, TokenizeBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
@@ -21,7 +22,7 @@ def test_every_official_field_is_known(body: type[RequestBody], official: Any) -
     assert set(get_type_hints(official)) | {"stream"} <= set(treatments(body))
 
 
-@pytest.mark.parametrize("body", [ChatBody, CompletionBody, TokenizeBody, DetokenizeBody])
+@pytest.mark.parametrize("body", [ChatBody, CompletionBody, TokenizeBody, DetokenizeBody, SessionBody, LeaseBody])
 def test_every_field_has_one_treatment(body: type[RequestBody]) -> None:
     assert set(treatments(body)) == set(body.model_fields)
 

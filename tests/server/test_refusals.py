@@ -306,7 +306,7 @@ def test_a_server_without_tokenizer_takes_and_gives_ids() -> None:
 def test_priority_needs_its_policy() -> None:
     with running_server(fake, scheduling_policy="priority") as running, httpx.Client(base_url=running.url) as http:
         assert http.post("/v1/completions", json={"prompt": "x", "priority": -3, "cache_salt": "s"}).status_code == 200
-        assert running.engine.seen[-1][2] == {"tenant": "", "priority": -3, "cache_salt": "s"}
+        assert running.engine.seen[-1][2] == {"tenant": "", "priority": -3, "cache_salt": "s", "session": None}
         check_error(http.post("/v1/completions", json={"prompt": "x", "priority": 2**63}), 400, "priority")
 
 

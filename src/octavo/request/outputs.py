@@ -49,7 +49,7 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Steps in which at least one token of this request ran."""
     max_blocks: int = 0
     """Most KV blocks held at one time."""
-    num_pinned_tokens: int = 0
+    num_pinned_tokens: int | None = None
     """With the last output of a request with a session: tokens that the session holds."""
     pin_problem: str = ""
     """Why these are not all its full blocks, for the user."""

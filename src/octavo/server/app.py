@@ -14,6 +14,7 @@ from octavo.server.context import ServerContext
 from octavo.server.endpoints import Answerer, Endpoint, EndpointRoute, describe, json_response
 from octavo.server.errors import ERROR_HANDLERS, ErrorBoundary
 from octavo.server.metrics import ServerMetrics
+from octavo.server.native.sessions import LeaseBody, SessionBody, Sessions
 from octavo.server.native.status import Status
 from octavo.server.native.tokens import DetokenizeBody, TokenizeBody, Tokens
 from octavo.server.observe import Observer
@@ -68,12 +69,17 @@ def build_app(server: ServerContext) -> Starlette:
 
 
 def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
-    models, tokens, status = Models(server), Tokens(server), Status(server)
+    models, tokens, status, sessions = Models(server), Tokens(server), Status(server), Sessions(server)
     return (
         Endpoint("POST", "/v1/completions", _generating(server, Completions(server)), CompletionBody),
         Endpoint("POST", "/v1/chat/completions", _generating(server, ChatCompletions(server)), ChatBody),
         Endpoint("GET", "/v1/models", models.list),
         Endpoint("GET", "/v1/models/{model:path}", models.retrieve),
+        Endpoint("POST", "/v1/sessions", sessions.create, SessionBody),
+        Endpoint("GET", "/v1/sessions", sessions.list_all),
+        Endpoint("GET", "/v1/sessions/{session_id}", sessions.retrieve),
+        Endpoint("POST", "/v1/sessions/{session_id}/extend", sessions.extend, LeaseBody),
+        Endpoint("DELETE", "/v1/sessions/{session_id}", sessions.end),
         Endpoint("POST", "/tokenize", tokens.tokenize, TokenizeBody),
         Endpoint("POST", "/detokenize", tokens.detokenize, DetokenizeBody),
         Endpoint("GET", "/health", status.health),

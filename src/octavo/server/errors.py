@@ -13,7 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, RequestFailedError
+from octavo.errors import (
+    EngineDeadError,
+    InvalidRequestError,
+    OctavoError,
+    PinBudgetError,
+    QueueFullError,
+    RequestFailedError,
+    SessionNotFoundError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +79,11 @@ def from_exception(error: Exception) -> ApiError:
         case QueueFullError():
             wait = {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
             return ApiError(429, str(error), code="queue_full", headers=wait)
+        case PinBudgetError():
+            wait = {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
+            return ApiError(429, f"session_id: {error}", param="session_id", code="pin_budget", headers=wait)
+        case SessionNotFoundError():
+            return ApiError(404, f"session_id: {error}", param="session_id", code="session_not_found")
         case EngineDeadError():
             return engine_dead()
         case RequestFailedError():

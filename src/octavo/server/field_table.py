@@ -3,13 +3,19 @@
 import sys
 
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, Treatment, treatments
+from octavo.server.native.sessions import LeaseBody, SessionBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
 
 
 def field_table() -> str:
-    """Both endpoints' fields in Markdown."""
-    parts = (("POST /v1/completions", CompletionBody), ("POST /v1/chat/completions", ChatBody))
+    """The fields of all endpoints that have a table, in Markdown."""
+    parts = (
+        ("POST /v1/completions", CompletionBody),
+        ("POST /v1/chat/completions", ChatBody),
+        ("POST /v1/sessions", SessionBody),
+        ("POST /v1/sessions/NAME/extend", LeaseBody),
+    )
     return "\n".join(_table(title, body) for title, body in parts)
 
 

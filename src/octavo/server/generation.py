@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from octavo.engine.output import GenerationDelta
-from octavo.errors import OctavoError, QueueFullError
+from octavo.errors import OctavoError, PinBudgetError, QueueFullError
 from octavo.request.outputs import FinishReason
 from octavo.request.params import SamplingParams
+from octavo.request.pin import PinRequest
 from octavo.server.errors import ApiError
 from octavo.server.metrics import RequestTracker
 from octavo.server.serving_engine import ServingEngine
@@ -27,6 +28,8 @@ class GenerationOrder:
     tenant: str = ""
     priority: int = 0
     cache_salt: str | None = None
+    session: PinRequest | None = None
+    """For an order of one prompt."""
 
 
 def start(engine: ServingEngine, order: GenerationOrder) -> list[AsyncGenerator[GenerationDelta, None]]:
@@ -44,6 +47,7 @@ def start(engine: ServingEngine, order: GenerationOrder) -> list[AsyncGenerator[
             tenant=order.tenant,
             priority=order.priority,
             cache_salt=order.cache_salt,
+            session=order.session,
         )
         for index, prompt in enumerate(order.prompts)
     ]
@@ -67,6 +71,9 @@ async def run(
                 yield prompt, delta
     except QueueFullError:
         tracker.reject("queue_full")
+        raise
+    except PinBudgetError:
+        tracker.reject("pin_budget")
         raise
     except OctavoError:
         unfinished = FinishReason.ERROR

@@ -57,7 +57,7 @@ class Observer:
         log.debug("%s %s %s %.3fs %s", method, path, shown, seconds, request_id)
         route = scope.get("route")  # set by the router, so that a hostile path makes no label of its own
         handler = route.path if isinstance(route, EndpointRoute) else "other"
-        self._metrics.observe(handler, method if method in ("GET", "POST") else "other", status, seconds)
+        self._metrics.observe(handler, method if method in ("GET", "POST", "DELETE") else "other", status, seconds)
 
 
 def _request_id(scope: Scope) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from octavo.engine.output import EngineInfo, GenerationDelta
 from octavo.request.control import EngineLoad
 from octavo.request.params import SamplingParams
+from octavo.request.pin import PinRequest, SessionState
 
 
 class TextCodec(Protocol):
@@ -61,13 +62,56 @@ class ServingEngine(Protocol):
         tenant: str = "",
         priority: int = 0,
         cache_salt: str | None = None,
+        session: PinRequest | None = None,
     ) -> AsyncGenerator[GenerationDelta, None]:
         """Streams one prompt's choices, interleaved where n > 1. Closing the iterator aborts.
 
         Raises:
             InvalidRequestError: at once, from the call itself.
-            QueueFullError, EngineDeadError: from the iterator.
+            QueueFullError, PinBudgetError, EngineDeadError: from the iterator.
         """
+        ...
+
+    async def pin(
+        self, prompt: Sequence[int], session: PinRequest, *, tenant: str = "", cache_salt: str | None = None
+    ) -> SessionState:
+        """Computes a prompt and has a session of the tenant hold it.
+
+        Raises:
+            InvalidRequestError, PinBudgetError: it cannot be held, ever or now.
+        """
+        ...
+
+    async def open_session(self, session: PinRequest, *, tenant: str = "") -> SessionState:
+        """Opens a session that holds nothing yet.
+
+        Raises:
+            InvalidRequestError, PinBudgetError: as `pin`.
+        """
+        ...
+
+    async def session(self, session_id: str, *, tenant: str = "") -> SessionState:
+        """A session of the tenant.
+
+        Raises:
+            SessionNotFoundError: there is none.
+        """
+        ...
+
+    async def sessions(self, *, tenant: str = "") -> list[SessionState]:
+        """All of the tenant."""
+        ...
+
+    async def extend_session(self, session: PinRequest, *, tenant: str = "") -> SessionState:
+        """Begins a lease anew.
+
+        Raises:
+            SessionNotFoundError: there is none.
+        """
+        ...
+
+    async def end_session(self, session_id: str, *, tenant: str = "") -> bool:
+        """False if there is none."""
         ...
 
     def render_chat(

@@ -13,6 +13,7 @@ from octavo.server.generation import GenerationOrder
 from octavo.server.openai.choices import AnswerOptions, Piece, PromptWriter
 from octavo.server.openai.generation_body import StreamOptions
 from octavo.server.openai.prompts import Prompt
+from octavo.server.openai.session import session_facts
 from octavo.server.openai.token_texts import ScoredToken
 from octavo.server.openai.usage import usage
 
@@ -111,7 +112,7 @@ class Answer:
             shape.choice(choice.whole(index), self._writers[index // self._n]) for index, choice in enumerate(gathered)
         ]
         answer = self._head(shape.whole_object) | {"choices": choices, "usage": usage(self._writers)}
-        return answer | shape.beside_choices(self._writers)
+        return answer | shape.beside_choices(self._writers) | self._session()
 
     async def stream(self) -> AsyncGenerator[dict[str, Any], None]:
         """The answer's chunks. With `include_usage` a last one carries the usage and no choice."""
@@ -127,6 +128,8 @@ class Answer:
                     chunk |= extras
                 if options.include_usage:
                     chunk["usage"] = usage(self._writers) if options.continuous_usage_stats else None
+                if piece.index == 0 and piece.finish_reason is not None:
+                    chunk |= self._session()
                 yield chunk
         if options.include_usage:
             yield head | {"choices": [], "usage": usage(self._writers)}
@@ -143,6 +146,11 @@ class Answer:
                         yield self._writers[position], piece
         if self._unfinished:
             raise RequestFailedError("the engine ended the request before the answer was complete")
+
+    def _session(self) -> dict[str, Any]:
+        """What the request's session holds now, beside the end of the first choice."""
+        session = self._order.generation.session
+        return {} if session is None else {"session": session_facts(session, self._writers[0].stats)}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {

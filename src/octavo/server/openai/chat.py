@@ -21,7 +21,13 @@ from octavo.server.openai.choices import AnswerOptions, Piece, PromptWriter
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprob_rows
 from octavo.server.openai.prompts import LONG_TEXT_CHARS, Prompt, fit_prompt
 from octavo.server.openai.respond import respond
-from octavo.server.openai.sampling import check_cache_salt, check_priority, check_streaming, sampling_params
+from octavo.server.openai.sampling import (
+    check_cache_salt,
+    check_priority,
+    check_session,
+    check_streaming,
+    sampling_params,
+)
 from octavo.server.serving_engine import ServingEngine, TextCodec
 
 
@@ -94,6 +100,7 @@ class ChatCompletions:
             tenant=tenant,
             priority=check_priority(body, self._server.scheduling_policy),
             cache_salt=check_cache_salt(body),
+            session=check_session(body),
         )
         options = AnswerOptions(
             num_top_logprobs=params.logprobs,

@@ -36,7 +36,7 @@ class ChatBody(GenerationBody):
     audio: Annotated[Any, Refused("the model answers in text only")] = None
     moderation: Annotated[Any, Refused("there is no moderation")] = None
     prediction: Annotated[Any, Refused("predicted outputs are not supported")] = None
-    prompt_cache_options: Annotated[Any, Refused("the prefix cache gives no guarantees to hold a prefix")] = None
+    prompt_cache_options: Annotated[Any, Refused("use session_id to have a prefix held")] = None
     reasoning_effort: Annotated[Any, Refused("the effort of reasoning cannot be set; see chat_template_kwargs")] = None
     verbosity: Annotated[Any, Refused("verbosity cannot be set; ask for it in the prompt")] = None
     web_search_options: Annotated[Any, Refused("the server does not search the web")] = None

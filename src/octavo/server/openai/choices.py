@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from octavo.engine.output import ChoiceDelta, GenerationDelta
-from octavo.request.outputs import FinishReason, LogprobRow
+from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.server.openai.prompts import Prompt
 from octavo.server.openai.token_texts import ScoredToken, TokenTexts
 from octavo.server.serving_engine import TextCodec
@@ -127,6 +127,8 @@ class PromptWriter:
         self.num_cached_tokens = 0
         self.num_output_tokens = 0
         self.prompt_rows: PromptRows | None = None
+        self.stats: RequestStats | None = None
+        """The ledger of the first choice, when that has ended."""
         self._first_index = first_index
         self._options = options
         self._tokenizer = tokenizer
@@ -138,6 +140,8 @@ class PromptWriter:
         self.num_cached_tokens = delta.num_cached_tokens
         if delta.prompt_logprobs is not None:
             self.prompt_rows = delta.prompt_logprobs
+        if delta.choice.index == 0:
+            self.stats = delta.choice.stats
         self._backlog.append(delta.choice)
         if self._options.needs_prompt_rows and self.prompt_rows is None:
             return

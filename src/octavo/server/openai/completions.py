@@ -18,7 +18,13 @@ from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.logprobs import legacy_logprobs, prompt_logprob_rows
 from octavo.server.openai.prompts import Prompt, encode_prompt, fit_prompt
 from octavo.server.openai.respond import respond
-from octavo.server.openai.sampling import check_cache_salt, check_priority, check_streaming, sampling_params
+from octavo.server.openai.sampling import (
+    check_cache_salt,
+    check_priority,
+    check_session,
+    check_streaming,
+    sampling_params,
+)
 from octavo.server.serving_engine import TextCodec
 
 DEFAULT_MAX_TOKENS = 16
@@ -81,6 +87,7 @@ class Completions:
         check_streaming(body)
         _check_best_of(body)
         _check_num_answers(body)
+        _check_one_prompt(body)
         options = self._options(body)
         params = self._params(body)
         prompts = [await self._prompt(body, prompt, params) for prompt in body.prompt]
@@ -91,6 +98,7 @@ class Completions:
             tenant=tenant,
             priority=check_priority(body, self._server.scheduling_policy),
             cache_salt=check_cache_salt(body),
+            session=check_session(body),
         )
         return AnswerOrder(
             generation=order,
@@ -149,6 +157,11 @@ def _check_num_answers(body: CompletionBody) -> None:
         raise InvalidRequestError(
             "n", body.n, f"{len(body.prompt)} prompts make {count} answers, of at most {MAX_ANSWERS}"
         )
+
+
+def _check_one_prompt(body: CompletionBody) -> None:
+    if body.session_id is not None and len(body.prompt) > 1:
+        raise InvalidRequestError("session_id", body.session_id, f"goes with one prompt, not with {len(body.prompt)}")
 
 
 def _check_best_of(body: CompletionBody) -> None:

@@ -77,6 +77,12 @@ class GenerationBody(RequestBody):
     ] = None
     return_token_ids: Annotated[bool | None, Honoured("`token_ids` and `prompt_token_ids` in the choices")] = None
     cache_salt: Annotated[str | None, Honoured("prefixes are shared only with requests of the same salt")] = None
+    session_id: Annotated[
+        str | None, Honoured("prompt and answer stay in the KV memory for the next turn; see Sessions")
+    ] = None
+    session_lease_s: Annotated[
+        float | None, Honoured("with `session_id`: seconds from its last use for which it lives; 600 at first")
+    ] = None
     priority: Annotated[int | None, Honoured("lower first; needs `--scheduling-policy priority`, else only 0")] = None
     structured_outputs: Annotated[Any, Refused(STRUCTURED)] = None
     response_format: Annotated[Any, Refused(STRUCTURED, neutral=({"type": "text"},))] = None

@@ -5,6 +5,7 @@ from typing import Any
 
 from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
+from octavo.request.pin import PinRequest
 from octavo.server.openai.generation_body import GenerationBody
 
 SAME_NAME = (
@@ -88,6 +89,31 @@ def check_priority(body: GenerationBody, scheduling_policy: str) -> int:
     if not -(2**63) <= priority < 2**63:
         raise InvalidRequestError("priority", priority, "must be a 64-bit integer")
     return priority
+
+
+def check_session(body: GenerationBody) -> PinRequest | None:
+    """The request's session.
+
+    Raises:
+        InvalidRequestError: its name or lease cannot be used.
+    """
+    if body.session_id is None:
+        if body.session_lease_s is not None:
+            raise InvalidRequestError("session_lease_s", body.session_lease_s, "needs session_id")
+        return None
+    return pin_request(body.session_id, body.session_lease_s, lease_field="session_lease_s")
+
+
+def pin_request(session_id: str, lease_s: float | None, *, lease_field: str) -> PinRequest:
+    """
+    Raises:
+        InvalidRequestError: naming the field as this endpoint's users spell it.
+    """
+    try:
+        return PinRequest(session_id=session_id, lease_s=lease_s)
+    except InvalidRequestError as error:
+        field = lease_field if error.field == "lease_s" else error.field
+        raise InvalidRequestError(field, error.value, error.problem) from None
 
 
 def check_cache_salt(body: GenerationBody) -> str | None:
