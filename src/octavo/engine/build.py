@@ -15,7 +15,7 @@ from octavo.engine.start_log import PhaseTimes
 from octavo.engine.step_size import with_step_size
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.native.executor import NativeExecutor
-from octavo.execution.protocols import ProgramExecutor
+from octavo.execution.protocols import ProgramExecutor, Sampler
 from octavo.execution.reference.executor import ReferenceExecutor
 from octavo.execution.runner import Runner
 from octavo.execution.weights import LoadedWeight, load_model, weight_bytes
@@ -27,9 +27,22 @@ from octavo.model.program import Program
 from octavo.platform.cpu import describe_machine
 from octavo.scheduling.scheduler import Scheduler
 
+Instrument = Callable[[ProgramExecutor, Sampler], tuple[ProgramExecutor, Sampler]]
+"""Puts something between the runner and what it drives."""
 
-def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], float]) -> tuple[EngineCore, EngineInfo]:
+
+def as_they_are(executor: ProgramExecutor, sampler: Sampler) -> tuple[ProgramExecutor, Sampler]:
+    """No `Instrument`."""
+    return executor, sampler
+
+
+def build_core(
+    config: EngineConfig, files: ModelFiles, clock: Callable[[], float], instrument: Instrument = as_they_are
+) -> tuple[EngineCore, EngineInfo]:
     """Loads a model and sets an engine core up around it.
+
+    Args:
+        instrument: for whoever wants to see or disturb what happens below the runner.
 
     Raises:
         ModelFileError, UnsupportedModelError: the files are not what Octavo can run.
@@ -50,10 +63,8 @@ def build_core(config: EngineConfig, files: ModelFiles, clock: Callable[[], floa
     executor, pool = _EXECUTORS[config.execution.executor](loaded)
     times.mark("pack", clock())
     valid_vocab_size = min(program.vocab_size, _tokenizer_size(config, files, checkpoint, program))
-    sampler = NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa)
     runner = Runner(
-        executor,
-        sampler,
+        *instrument(executor, NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa)),
         max_num_seqs=config.scheduler.max_num_seqs,
         max_model_len=memory.max_model_len,
         clock=clock,

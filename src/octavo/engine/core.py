@@ -1,6 +1,7 @@
 """The engine core: one scheduler, one executor, one loop. The same object runs in-process and in the server's core
 process; it holds no socket, and its clock is an argument."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
@@ -10,11 +11,13 @@ from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
 from octavo.engine.stepping import InBackground, InTurn, Stepping
 from octavo.execution.protocols import StepExecutor
 from octavo.request.control import EngineLoad
-from octavo.request.outputs import RequestOutput
+from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.plan import StepPlan
 from octavo.scheduling.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
 
 
 class EngineCore:
@@ -48,11 +51,19 @@ class EngineCore:
         return self._scheduler.queue_full
 
     def add(self, request: GenerateRequest) -> RequestOutput | None:
-        """Queues a request. What can never run is answered at once with the returned output."""
+        """Queues a request. What can never run is answered at once with the returned output, and so is a request that
+        something stumbles over, such as a policy of somebody else's."""
         try:
             self._scheduler.add(request, self._clock())
         except REFUSALS as error:
             return refused_output(request.request_id, refusal_of(error))
+        except Exception as error:
+            log.error("request %s cannot be queued", request.request_id, exc_info=error)
+            return RequestOutput(
+                request_id=request.request_id,
+                finish_reason=FinishReason.ERROR,
+                error=f"the request cannot be queued ({type(error).__name__}); the engine's log says more",
+            )
         return None
 
     def abort(self, request_ids: Iterable[str]) -> None:

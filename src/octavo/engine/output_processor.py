@@ -1,5 +1,6 @@
 """From core outputs to what callers see: text, stop strings, and where a choice really ends."""
 
+import logging
 from dataclasses import dataclass, field
 
 from octavo.engine.input import PreparedRequest
@@ -8,6 +9,8 @@ from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput, Requ
 from octavo.request.params import SamplingParams
 from octavo.text.stream import TextStream
 from octavo.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 class ChoiceStream:
@@ -33,6 +36,18 @@ class ChoiceStream:
         if not text and not self.finished and self._text is not None:
             return None
         return self._delta(text, reason, stop if stop is not None else output.stop_token_id, output)
+
+    def fail(self, problem: str, output: RequestOutput) -> ChoiceDelta:
+        """Ends the choice with an error; what was held back is lost."""
+        self.finished = True
+        return ChoiceDelta(
+            index=self.index,
+            text="",
+            token_ids=(),
+            finish_reason=FinishReason.ERROR,
+            error=problem,
+            stats=output.stats,
+        )
 
     def _push_text(self, output: RequestOutput) -> tuple[str, str | None]:
         """Text of the output's tokens and the stop string that ended it; holds the ids and logprobs that count."""
@@ -105,10 +120,16 @@ class RequestStream:
 
     def push(self, output: RequestOutput) -> tuple[GenerationDelta | None, bool]:
         """Takes one core output. Returns the delta to show, if any, and whether the core should abort this choice
-        (a stop string ended it before the core did)."""
+        (a stop string ended it before the core did, or its text cannot be made). Nothing raises out of here, for
+        whoever pushes may do so for others."""
         choice = self._choices[output.request_id]
         self._note_prompt(output)
-        delta = choice.push(output)
+        try:
+            delta = choice.push(output)
+        except Exception as error:
+            log.error("request %s ends: no text can be made of its tokens", output.request_id, exc_info=error)
+            problem = f"no text can be made of the tokens ({type(error).__name__}); the log says more"
+            delta = choice.fail(problem, output)
         ended_early = choice.finished and output.finish_reason is None
         return (None if delta is None else self._wrap(delta)), ended_early
 

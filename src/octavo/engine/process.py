@@ -133,7 +133,10 @@ class CoreLoop:
             block = False
 
     def _take_request(self, payload: bytes) -> None:
-        refusal = self._core.add(wire.decode_request(payload))
+        try:
+            refusal = self._core.add(wire.decode_request(payload))
+        except msgspec.ValidationError as error:  # a value of another type than the field's got through
+            refusal = wire.unreadable_request(payload, error)
         if refusal is not None:
             _send(self._outgoing, Kind.OUTPUTS, [refusal])
 

@@ -16,7 +16,7 @@ from octavo.config import EngineConfig
 from octavo.engine.output import EngineInfo
 from octavo.hub.files import ModelFiles
 from octavo.request.control import ControlReply, ControlRequest
-from octavo.request.outputs import RequestOutput
+from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.request import GenerateRequest
 
 
@@ -81,6 +81,30 @@ decode_outputs = msgspec.msgpack.Decoder(list[RequestOutput]).decode
 decode_reply = msgspec.msgpack.Decoder(ControlReply).decode
 decode_info = msgspec.msgpack.Decoder(EngineInfo).decode
 decode_failure = msgspec.msgpack.Decoder(Failure).decode
+
+
+class _Named(msgspec.Struct):
+    request_id: str
+
+
+_decode_name = msgspec.msgpack.Decoder(_Named).decode
+
+
+def unreadable_request(payload: bytes, error: msgspec.ValidationError) -> RequestOutput:
+    """The answer to a request of which a field cannot be read.
+
+    Raises:
+        msgspec.ValidationError: not even its id can.
+    """
+    problem, _, place = str(error).partition(" - at `")
+    return RequestOutput(
+        request_id=_decode_name(payload).request_id,
+        finish_reason=FinishReason.ERROR,
+        error=problem,
+        error_status=400,
+        error_field=place.strip("$.`").rpartition(".")[2] or "request",
+    )
+
 
 HIGH_WATER_MARK = 100_000
 """Messages a socket may hold; the scheduler's bounded queue refuses long before."""

@@ -62,6 +62,10 @@ class WaitingQueue:
                 self._time_to_next_start(now_s),
             )
 
+    def check_order(self, request: SchedulerRequest) -> None:
+        """Raises what the policy raises at a new request, before anything is noted of it."""
+        self._sort_key(request)
+
     def add(self, request: SchedulerRequest) -> None:
         """Queues a request: a new one, after `check_room`, or a preempted one, which was accepted before."""
         self._length += 1

@@ -70,14 +70,12 @@ class SchedulerRequest:
         arrival_s: float,
         arrival_work: int = 0,
         max_model_len: int,
-        pin: Pin | None = None,
     ) -> None:
         """
         Args:
             token_ids: starts as a copy of the prompt; `blocks` reads the same list.
             arrival_index: 0, 1, 2, ... in the order of arrival.
             arrival_work: tokens that the engine had computed until then, a clock that goes as fast as the machine.
-            pin: the session that it belongs to.
         """
         self.request = request
         self.request_id = request.request_id
@@ -85,7 +83,8 @@ class SchedulerRequest:
         self.blocks = blocks
         self.arrival_index = arrival_index
         self.arrival_work = arrival_work
-        self.pin = pin
+        self.pin: Pin | None = None
+        """The session that it belongs to."""
         self.status = RequestStatus.WAITING
         self.num_computed = 0
         self.num_pending = 0

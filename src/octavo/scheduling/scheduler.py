@@ -122,6 +122,7 @@ class Scheduler:
             InvalidRequestError: it can never run, or its id is that of a live request; or what of `Pins.arrive`.
             QueueFullError: too many requests are waiting.
             PinBudgetError: as of `Pins.arrive`.
+            Exception: the policy's own, at this request; nothing is noted of it.
         """
         if request.request_id in self._requests:
             raise InvalidRequestError("request_id", request.request_id, "is the id of a request that is still live")
@@ -137,8 +138,9 @@ class Scheduler:
             arrival_s=request.arrival_s or now_s,
             arrival_work=self.counters.computed_tokens,
             max_model_len=self._max_model_len,
-            pin=self.pins.arrive(request, now_s),
         )
+        self._waiting.check_order(state)
+        state.pin = self.pins.arrive(request, now_s)
         self._tenants.arrived(request.tenant)
         self._waiting.add(state)
         self._requests[request.request_id] = state
