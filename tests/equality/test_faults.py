@@ -1,10 +1,30 @@
 """A fault at any stage ends the request that it befalls; the others have the tokens and logprobs they have alone."""
 
-import pytest
+import random
+from collections.abc import Mapping
+from dataclasses import replace
 
-from tests.equality.conftest import TinyBaseline
-from tests.equality.faults import FAULTS, MARK, BesideVictims
-from tests.equality.settings import Fields
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.equality.conftest import COMMON, TinyBaseline, TinyFile
+from tests.equality.faults import (
+    FAULTS,
+    MARK,
+    BesideVictims,
+    Disturbed,
+    Fault,
+    assert_failed,
+    at_once,
+    disturbed_llm,
+    in_turns,
+)
+from tests.equality.random_faults import MARKS, MarkedExecutor, MarkedSampler
+from tests.equality.settings import Alone, Fields, assert_settled
+from tests.equality.tiny_models import POISON
+from tests.equality.transcript import Answer, assert_same
+from tests.equality.workload import Request, Workload, greedy, seeded
 
 MODEL = "int8 activations"
 WAYS: dict[str, tuple[Fields, bool]] = {
@@ -23,3 +43,89 @@ def test_a_fault_ends_its_request_alone(tiny_baseline: TinyBaseline, stage: str,
     answered = [choice.token_ids for answer in baseline.answers.values() for choice in answer.choices]
     assert not any(MARK in ids for ids in answered), "another token must mark the victims"
     baseline.check(BesideVictims(FAULTS[stage], fields, streamed))
+
+
+ANY = Fault(MarkedExecutor, MarkedSampler, spoils_text=True)
+
+
+LENGTHS = (0, 8, 16, 17, 31, 32, 40, 48, 55, 64, 64, 80)
+"""How much of a common text the requests begin with."""
+NEVER = dict.fromkeys([*MARKS.values(), *POISON], -100.0)
+"""Logit biases that keep the marks out of answers."""
+
+
+def sharing_workload() -> Workload:
+    """Short requests that share beginnings of many lengths."""
+    words = random.Random(19)
+    text = [words.randrange(8, 440) for _ in range(max(LENGTHS))]
+    kinds = ({"temperature": 0.0}, {"frequency_penalty": 0.5}, {"n": 2}, {"prompt_logprobs": 1}, {"top_k": 9})
+    return tuple(
+        Request(
+            f"request {i}",
+            (*text[:length], *(words.randrange(8, 440) for _ in range(3 + i % 7))),
+            seeded(i, 4 + i % 7, logprobs=1, logit_bias=NEVER, **kinds[i % len(kinds)]),
+        )
+        for i, length in enumerate(LENGTHS)
+    )
+
+
+@pytest.fixture(scope="module")
+def sharing_answers(tiny_file: TinyFile) -> Mapping[str, Answer]:
+    """What each of them gets alone."""
+    return Alone().answers(tiny_file(MODEL), COMMON, sharing_workload())
+
+
+def befall(request: Request, stage: str, at: int) -> Request:
+    """The request as a victim. `at`: where in the prompt the fault lies, or behind how many drawn tokens."""
+    name, prompt = f"{request.name}, {stage} {at}", list(request.prompt)
+    if stage == "text":
+        return replace(request, name=name, params=greedy(6, allowed_token_ids=(MARK,)))
+    count = 1 + at % 3 if stage.startswith("sampler") else 1
+    prompt[at % len(prompt) : at % len(prompt)] = [MARKS[stage]] * count
+    return Request(name, tuple(prompt), request.params.replace(max_tokens=count + 1, min_tokens=count + 1))
+
+
+cases = st.lists(
+    st.tuples(st.integers(0, 11), st.none() | st.sampled_from(sorted(MARKS)), st.integers(0, 90)),
+    min_size=2,
+    max_size=14,
+    unique_by=lambda case: (case[0], case[1], None if case[1] is None else case[2]),
+)
+engines = st.fixed_dictionaries(
+    {
+        "async_scheduling": st.booleans(),
+        "block_size": st.sampled_from([4, 16]),
+        "max_num_batched_tokens": st.sampled_from([8, 32, 2048]),
+        "max_num_seqs": st.sampled_from([3, 16]),
+        "sub_block_match": st.booleans(),
+        "scheduling_policy": st.sampled_from(["fcfs", "prefix"]),
+    }
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases=cases, fields=engines, room=st.integers(1, 4), streamed=st.booleans())
+def test_any_faults_among_any_requests(
+    tiny_file: TinyFile,
+    sharing_answers: Mapping[str, Answer],
+    cases: list[tuple[int, str | None, int]],
+    fields: Fields,
+    room: int,
+    streamed: bool,
+) -> None:
+    """In pools with room for a few of the requests, so that some are preempted, too. Nobody hangs: runs are counted."""
+    workload = sharing_workload()
+    requests = [workload[i] if stage is None else befall(workload[i], stage, at) for i, stage, at in cases]
+    pool = {"max_model_len": 112, "num_kv_blocks": 1 + 2 * room * 112 // int(str(fields["block_size"]))}
+    with disturbed_llm(tiny_file(MODEL), {**COMMON, **fields, **pool}, ANY, Disturbed(ANY)) as llm:
+        answers = (in_turns if streamed else at_once)(llm, requests)
+        assert_settled(llm.load())
+        llm._engine._core._scheduler._manager.check()  # type: ignore[attr-defined]
+    sound = [request.name for request, (_, stage, _) in zip(requests, cases, strict=True) if stage is None]
+    for request in requests:
+        if request.name not in sound:
+            assert_failed(answers[request.name])
+    assert_same(
+        {name: sharing_answers[name].transcript() for name in sound},
+        {name: answers[name].transcript() for name in sound},
+    )

@@ -20,6 +20,7 @@ import zmq
 from octavo.engine import wire
 from octavo.engine.build import build_core
 from octavo.engine.core import EngineCore
+from octavo.engine.output import EngineInfo
 from octavo.engine.refusals import REFUSALS, refusal_of
 from octavo.engine.wire import Kind, StartOrder
 from octavo.errors import OctavoError
@@ -78,7 +79,16 @@ def _serve(
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-    _send(outgoing, Kind.READY, replace(info, start_s={**before, **info.start_s}))
+    return serve_core(core, replace(info, start_s={**before, **info.start_s}), incoming, outgoing)
+
+
+def serve_core(core: EngineCore, info: EngineInfo, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes]) -> int:
+    """Says that a core is ready, and runs it until it is told to shut down or breaks. Closes it.
+
+    Returns:
+        0 after a shutdown; 1 if the core broke, which the client has then been told.
+    """
+    _send(outgoing, Kind.READY, info)
     try:
         CoreLoop(core, incoming, outgoing).run()
     except Exception as error:

@@ -1,0 +1,67 @@
+"""The core process's loop in a thread, so that a test can put faults into it: sockets, client and server are real."""
+
+import asyncio
+import tempfile
+import threading
+from pathlib import Path
+
+import zmq
+
+from octavo import AsyncLLM
+from octavo.config import EngineConfig
+from octavo.engine import wire
+from octavo.engine.build import Instrument, build_core
+from octavo.engine.client import CoreClient
+from octavo.engine.process import serve_core
+from octavo.hub import resolve
+from tests.equality.faults import Fault
+
+
+class CoreThread:
+    """Stands in for `octavo.engine.core_process.CoreProcess`."""
+
+    def __init__(self, config: EngineConfig, instrument: Instrument) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="octavo-test-"))
+        self.pid = 0
+        self._exit_code = -1
+        self._thread = threading.Thread(target=self._run, args=(config, instrument), name="core")
+        self._thread.start()
+
+    def _run(self, config: EngineConfig, instrument: Instrument) -> None:
+        ticks = iter(range(10**9))
+        core, info = build_core(config, resolve(config.model.model), lambda: float(next(ticks)), instrument)
+        input_address, output_address = wire.addresses(self.folder)
+        with zmq.Context() as context, context.socket(zmq.PULL) as incoming, context.socket(zmq.PUSH) as outgoing:
+            for socket, address in ((incoming, input_address), (outgoing, output_address)):
+                socket.setsockopt(zmq.RECONNECT_IVL, wire.RECONNECT_MS)
+                socket.setsockopt(zmq.LINGER, 2000)
+                socket.connect(address)
+            self._exit_code = serve_core(core, info, incoming, outgoing)
+
+    async def wait(self) -> int:
+        """See `CoreProcess.wait`."""
+        await asyncio.to_thread(self._thread.join)
+        return self._exit_code
+
+    def hide_sockets(self) -> None:
+        """See `CoreProcess.hide_sockets`. The folder is removed at the end."""
+
+    def hang_up(self) -> None:
+        """See `CoreProcess.hang_up`."""
+
+    def close(self) -> None:
+        """See `CoreProcess.close`."""
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the core does not end"
+        for file in self.folder.iterdir():
+            file.unlink()
+        self.folder.rmdir()
+
+
+async def start_disturbed(model: str, fields: dict[str, object], fault: Fault, instrument: Instrument) -> AsyncLLM:
+    """An `AsyncLLM` in whose core a fault happens."""
+    config = EngineConfig.from_fields({"model": model, **fields})
+    client = CoreClient(CoreThread(config, instrument))  # type: ignore[arg-type]
+    info = await client.start()
+    words = fault.words(config)
+    return AsyncLLM(client, words, words.complete(info), default_seed=None)
