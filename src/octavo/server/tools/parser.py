@@ -33,6 +33,11 @@ class ToolParser:
         self.close()
         return self._scan.events.drain()
 
+    @property
+    def num_unread(self) -> int:
+        """Characters that have been fed and must be looked at again when more come."""
+        return self._scan.reader.num_unread
+
     def push(self, text: str) -> None:
         """Like `feed`, for an owner that drains the events itself."""
         if text:
