@@ -42,9 +42,9 @@ TEXTS: dict[str, tuple[str, Callable[[int], str]]] = {
 
 
 def work(family: str, text: str) -> tuple[int, int]:
-    """Function calls (Python's and built-in ones) it takes to parse a text, and the most characters left unread."""
+    """Function calls (Python's and built-in ones) it takes to parse a text, and the most characters kept."""
     parser = tool_parser(tool_family(family), TOOLS)
-    num_calls = most_unread = 0
+    num_calls = most_kept = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
         nonlocal num_calls
@@ -54,20 +54,20 @@ def work(family: str, text: str) -> tuple[int, int]:
         sys.setprofile(count)
         parser.feed(text[at : at + PIECE])
         sys.setprofile(None)
-        most_unread = max(most_unread, parser.num_unread)
+        most_kept = max(most_kept, parser.num_kept)
     sys.setprofile(count)
     parser.finish()
     sys.setprofile(None)
-    return num_calls, most_unread
+    return num_calls, most_kept
 
 
 @pytest.mark.parametrize("case", TEXTS)
 def test_twice_the_text_is_twice_the_work(case: str) -> None:
     family, text = TEXTS[case]
-    small, unread = work(family, text(2000))
-    large, unread_of_large = work(family, text(4000))
+    small, kept = work(family, text(2000))
+    large, kept_of_large = work(family, text(4000))
     assert large < 2.2 * small
-    assert max(unread, unread_of_large) < 30, "text is kept to be looked at again"
+    assert max(kept, kept_of_large) < 30, "text is kept to be looked at again"
 
 
 def test_a_whole_text_at_once_is_no_more_work() -> None:

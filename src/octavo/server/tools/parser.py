@@ -34,9 +34,9 @@ class ToolParser:
         return self._scan.events.drain()
 
     @property
-    def num_unread(self) -> int:
-        """Characters that have been fed and must be looked at again when more come."""
-        return self._scan.reader.num_unread
+    def num_kept(self) -> int:
+        """Characters that have been fed and may be looked at again."""
+        return self._scan.reader.num_kept
 
     def push(self, text: str) -> None:
         """Like `feed`, for an owner that drains the events itself."""

@@ -76,9 +76,10 @@ class TextReader:
         self._record: list[str] | None = None
 
     @property
-    def num_unread(self) -> int:
-        """Characters that have come and not been read: at most the beginning of a marker, when a parser waits."""
-        return len(self._text) - self._at
+    def num_kept(self) -> int:
+        """Characters in memory that may be looked at again: when a parser waits at most the last piece and the
+        beginning of a marker before it."""
+        return len(self._text)
 
     def push(self, text: str) -> None:
         """More text has come."""
