@@ -2,7 +2,7 @@
 
 Usage: python -m tests.execution.kv_store.child PATH SIZE_BYTES NUM_BLOCKS [FILE_LIMIT_BYTES]
 Prints the number of each block that has been stored, or why it was not; then `done`, and waits for a line before it
-closes its store.
+closes its store; after the line `leave` it ends without closing it.
 """
 
 import resource
@@ -22,7 +22,8 @@ def main(path: str, size_bytes: str, num_blocks: str, file_limit: str = "") -> N
             event = rig.stored([number])
             print(number if event.state is TransferState.DONE else event.problem, flush=True)
         print("done", flush=True)
-        sys.stdin.readline()
+        if sys.stdin.readline() == "leave\n":
+            sys.exit()
 
 
 if __name__ == "__main__":

@@ -151,6 +151,7 @@ def disk_rig(
     store = disk_store(rig.device, rig.device.layout, path, size_bytes, fingerprint, rig.notify, open_file)
     assert store is not None
     rig.store = store
+    del store  # nobody but the rig knows it
     yield rig
     rig.store.close()
 

@@ -94,6 +94,17 @@ def test_a_killed_owner_leaves_its_folder_to_the_next(tmp_path: Path) -> None:
     folder(tmp_path)  # there is but one
 
 
+def test_a_program_that_forgets_to_close_its_store_ends(tmp_path: Path) -> None:
+    with child(tmp_path, 1 << 20, 3) as process:
+        assert "done" in lines(process)
+        assert process.stdin is not None
+        process.stdin.write("leave\n")
+        process.stdin.flush()
+        assert process.wait(20) == 0
+    with disk_rig(tmp_path) as rig:
+        assert len(rig.store.inventory()) == 3
+
+
 def test_a_real_limit_of_the_system_is_no_tier(tmp_path: Path) -> None:
     """Files that must not grow fail in the middle of a block, as a full disk does."""
     with child(tmp_path, 1 << 20, 30, 10_000) as process:

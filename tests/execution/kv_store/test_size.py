@@ -157,7 +157,7 @@ def test_a_path_held_by_a_process_that_hangs_is_given_up(
 
 def test_a_size_without_room_for_a_block_is_a_mistake(tmp_path: Path) -> None:
     device = Device(layout())
-    with pytest.raises(ConfigError, match="kv_disk_size=500: one block of this model takes"):
+    with pytest.raises(ConfigError, match="kv_disk_size_bytes=500: one block of this model takes"):
         disk_store(device, device.layout, tmp_path, 500, "model", lambda: None)
 
 

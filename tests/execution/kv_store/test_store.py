@@ -1,7 +1,10 @@
 """Transfers, on either tier: what comes back, what is reported, and what ends them early."""
 
+import gc
 import threading
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -244,6 +247,21 @@ def test_a_seconds_figure_leaves_the_queue_out(tmp_path: Path) -> None:
         gate.set()
         files.blocks.gate = None
         assert [rig.event(transfer).seconds for transfer in (first, second)] == [5.0, 0.0]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_store_that_is_forgotten_ends_its_threads_and_lets_the_memory_go(tier: Tier, tmp_path: Path) -> None:
+    with rig_of(tier, tmp_path) as rig:
+        rig.stored(range(3))
+        lanes, device = (rig.store._stores, rig.store._loads), weakref.ref(rig.device)
+        del rig.store, rig.device
+        gc.collect()
+        assert all(lane.join(20) for lane in lanes)
+        assert device() is None
+        rig.store, rig.device = SimpleNamespace(close=lambda: None), None  # type: ignore[assignment]
+    if tier is Tier.DISK:
+        with disk_rig(tmp_path) as again:
+            assert len(again.store.inventory()) == 3
 
 
 def test_content_differs() -> None:

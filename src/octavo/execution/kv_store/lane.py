@@ -12,7 +12,8 @@ MAX_QUEUED = 1024
 
 
 class Lane:
-    """Runs jobs in the order in which they were given, in a thread of its own that does not keep the process alive."""
+    """Runs jobs in the order in which they were given, in a thread of its own that does not keep the process alive, nor
+    whoever gives it jobs."""
 
     def __init__(self, name: str, at_end: Callable[[], None]) -> None:
         """`at_end` is the last thing that the thread does, after `stop`."""
@@ -39,14 +40,23 @@ class Lane:
             self._changed.notify()
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for the thread to end; returns whether it has."""
-        self._thread.join(timeout_s)
+        """Waits for the thread to end; returns whether it has. Within the thread itself it cannot."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
-            _guarded(job)
+        while self._do_next():
+            pass
         _guarded(self._at_end)
+
+    def _do_next(self) -> bool:
+        """Holds nothing of the job when it returns: whoever gave it may be forgotten before the next one comes."""
+        job = self._next()
+        if job is None:
+            return False
+        _guarded(job)
+        return True
 
     def _next(self) -> Callable[[], None] | None:
         with self._changed:

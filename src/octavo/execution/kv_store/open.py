@@ -55,7 +55,7 @@ def disk_store(
     entry_format = EntryFormat(name, layout.block_size, max(block_bytes))
     least = HEAD_BYTES + entry_format.num_bytes + entry_format.slot_bytes
     if size_bytes < least:
-        raise ConfigError("kv_disk_size", size_bytes, f"one block of this model takes {least} bytes")
+        raise ConfigError("kv_disk_size_bytes", size_bytes, f"one block of this model takes {least} bytes")
     try:
         folder = claim(path, name, size_bytes, least)
         try:

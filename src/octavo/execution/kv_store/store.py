@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,30 @@ class _OverError(Exception):
     """The job was ended by somebody else while it worked."""
 
 
+class _Door:
+    """Whoever leaves last closes the medium: a thread that hangs may still be using it."""
+
+    def __init__(self, medium: Medium, num_lanes: int) -> None:
+        self._medium = medium
+        self._num_lanes = num_lanes
+        self._lock = threading.Lock()
+
+    def leave(self) -> None:
+        """A lane has ended."""
+        with self._lock:
+            self._num_lanes -= 1
+            is_last = self._num_lanes == 0
+        if is_last:
+            self._medium.close()
+
+
+def _end(lanes: Sequence[Lane]) -> None:
+    for lane in lanes:
+        lane.stop()
+    for lane in lanes:
+        lane.join(LEAVE_S)
+
+
 class TierStore:
     """A `KVStore` over any medium.
 
@@ -66,9 +91,11 @@ class TierStore:
         self._jobs: dict[int, _Job] = {}
         self._events: list[TransferEvent] = []
         self._closed = False
-        self._num_lanes = 2
-        self._stores = Lane(f"kv-store-{tier}", self._lane_ended)
-        self._loads = Lane(f"kv-load-{tier}", self._lane_ended)
+        door = _Door(medium, 2)
+        self._stores = Lane(f"kv-store-{tier}", door.leave)
+        self._loads = Lane(f"kv-load-{tier}", door.leave)
+        self._end_lanes = weakref.finalize(self, _end, (self._stores, self._loads))
+        """Also when the store is dropped, or the program ends, without `close`."""
 
     def num_bytes(self, record: BlockRecord) -> int:
         """See `KVStore.num_bytes`."""
@@ -116,20 +143,11 @@ class TierStore:
         self._loads.stop()
         self._stores.join(DRAIN_S)
         self._give_up(jobs)
-        for lane in (self._stores, self._loads):
-            lane.join(LEAVE_S)
+        self._end_lanes()
 
     def _give_up(self, jobs: Sequence[_Job]) -> None:
         for job in jobs:
             self._end(job, TransferState.FAILED, problem="the engine closes")
-
-    def _lane_ended(self) -> None:
-        """Whoever leaves last closes the medium: a thread that hangs may still be using it."""
-        with self._lock:
-            self._num_lanes -= 1
-            last = self._num_lanes == 0
-        if last:
-            self._medium.close()
 
     # --- in the lanes ---------------------------------------------------------------------------------------------
 
