@@ -8,15 +8,15 @@ Sources: https://ai.google.dev/gemma/docs/capabilities/function-calling (a list 
 from collections.abc import Sequence
 
 from octavo.server.tools.call_format import CallFormat, call_format
-from octavo.server.tools.call_object import call_objects
-from octavo.server.tools.families.pythonic import bare_calls, python_pattern
+from octavo.server.tools.families.hermes import bare_objects
+from octavo.server.tools.families.pythonic import python_pattern
 from octavo.server.tools.python_calls import call_list, python_call
 from octavo.server.tools.reader import MarkerSet, Parsing
 from octavo.server.tools.scan import Scan
 from octavo.server.tools.tool import Tool, ToolChoice
 
-FENCE, JSON_FENCE, END_FENCE = "```tool_code", "```json", "```"
-_MARKERS = MarkerSet((FENCE, JSON_FENCE))
+FENCE, END_FENCE = "```tool_code", "```"
+_MARKERS = MarkerSet((FENCE,))
 
 
 class Gemma:
@@ -31,7 +31,7 @@ class Gemma:
 
     def parse(self, scan: Scan) -> Parsing[None]:
         """See ToolFamily."""
-        return scan.answer(_MARKERS, _fenced, bare_calls)
+        return scan.answer(_MARKERS, _fenced, _bare)
 
     def call_format(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> CallFormat:
         """See ToolFamily."""
@@ -40,10 +40,15 @@ class Gemma:
         return call_format(patterns, choice, parallel=parallel, begin=begin, separator="\n", end=end, trigger=begin)
 
 
+def _bare(scan: Scan) -> Parsing[None]:
+    yield from scan.reader.space()
+    if (yield from scan.reader.peek()) == "[":
+        yield from call_list(scan, scan.known_names)
+    else:
+        yield from bare_objects(scan)
+
+
 def _fenced(scan: Scan, marker: str) -> Parsing[None]:
-    if marker == JSON_FENCE:
-        yield from call_objects(scan, (END_FENCE,), scan.known_names, strict=True)
-        return
     reader = scan.reader
     while True:
         yield from reader.space()

@@ -2,7 +2,8 @@
 
 Sources: https://github.com/NousResearch/Hermes-Function-Calling (format); the chat templates of Qwen2.5 and Qwen3.
 Qwen2.5-Coder's template asks for the tags, but the model writes the bare object or one in a `json` fence, so both are
-taken, there only with the name of a tool that was offered and no other keys.
+taken, but only at the beginning of the answer, with the name of a tool that was offered and no other keys. (Fences in
+the middle of an answer are examples at least as often as calls.)
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from octavo.server.tools.tool import Tool, ToolChoice
 
 TAG, END_TAG = "<tool_call>", "</tool_call>"
 FENCE, END_FENCE = "```json", "```"
-_MARKERS = MarkerSet((TAG, FENCE))
+_MARKERS = MarkerSet((TAG,))
 
 
 class Hermes:
@@ -40,14 +41,18 @@ class Hermes:
 
 
 def bare_objects(scan: Scan) -> Parsing[None]:
-    """Objects that call known tools, without any marker."""
-    return call_objects(scan, (), scan.known_names, strict=True)
-
-
-def fenced_objects(scan: Scan) -> Parsing[None]:
-    """Objects that call known tools, behind the opening of a fence."""
-    return call_objects(scan, (END_FENCE,), scan.known_names, strict=True)
+    """Objects that call known tools, bare or in fences."""
+    reader = scan.reader
+    yield from reader.space()
+    if not (yield from reader.accept(FENCE)):
+        yield from call_objects(scan, (), scan.known_names, strict=True)
+        return
+    is_fenced = True
+    while is_fenced:
+        yield from call_objects(scan, (END_FENCE,), scan.known_names, strict=True)
+        yield from reader.space()
+        is_fenced = bool((yield from reader.accept(FENCE)))
 
 
 def _calls(scan: Scan, marker: str) -> Parsing[None]:
-    return fenced_objects(scan) if marker == FENCE else call_objects(scan, (END_TAG,), scan.any_name)
+    return call_objects(scan, (END_TAG,), scan.any_name)

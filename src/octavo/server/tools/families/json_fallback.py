@@ -1,20 +1,20 @@
 """Plain JSON, for models whose template mentions tools in no format that we know.
 
-An object `{"name": ..., "arguments": {...}}` (or `parameters`), or a list of them: as the whole answer, in a `json`
-fence, or in Hermes tags. Only names of tools that were offered make a call.
+An object `{"name": ..., "arguments": {...}}` (or `parameters`), or a list of them: at the beginning of the
+answer, bare or in a `json` fence, or in Hermes tags. Only names of tools that were offered make a call.
 """
 
 from collections.abc import Sequence
 
 from octavo.server.tools.call_format import CallFormat, call_format
 from octavo.server.tools.call_object import call_objects
-from octavo.server.tools.families.hermes import END_TAG, FENCE, TAG, bare_objects, fenced_objects
+from octavo.server.tools.families.hermes import END_TAG, TAG, bare_objects
 from octavo.server.tools.families.json_pattern import object_pattern
 from octavo.server.tools.reader import MarkerSet, Parsing
 from octavo.server.tools.scan import Scan
 from octavo.server.tools.tool import Tool, ToolChoice
 
-_MARKERS = MarkerSet((TAG, FENCE))
+_MARKERS = MarkerSet((TAG,))
 
 
 class JsonFallback:
@@ -38,6 +38,4 @@ class JsonFallback:
 
 
 def _calls(scan: Scan, marker: str) -> Parsing[None]:
-    if marker == FENCE:
-        return fenced_objects(scan)
     return call_objects(scan, (END_TAG,), scan.known_names, strict=True)
