@@ -31,25 +31,17 @@ struct AttentionKernel {
 
   // ---- softmax of a tile
 
+  // Scales and caps the scores of a row, hides what it does not see, and returns the largest.
   template <class Scales>
-  static void scale_by_keys(float* scores, int count, const Scales& scales) {
-    for (int i = 0; i < count; i += kLanes) scales.of_keys(V::load(scores + i), i).store(scores + i);
-  }
-
-  static void softcap(float* scores, int count, float cap) {
-    const V c = V::broadcast(cap);
-    for (int i = 0; i < count; i += kLanes) (c * tanh(V::load(scores + i) / c)).store(scores + i);
-  }
-
-  // Hides what the row does not see, and returns the largest score.
-  static float mask(float* scores, int count, Range seen) {
+  static float finish_scores(float* scores, int count, Range seen, float cap, const Scales& scales) {
     V largest = V::broadcast(kMinusInfinity);
     for (int i = 0; i < count; i += kLanes) {
-      V s = V::load(scores + i);
+      V s = scales.of_keys(V::load(scores + i), i);
+      if (cap > 0) s = V::broadcast(cap) * tanh(s / V::broadcast(cap));
       if (i < seen.begin || i + kLanes > seen.end) {
         s = V::select(V::lanes_between(seen.begin - i, seen.end - i), s, V::broadcast(kMinusInfinity));
-        s.store(scores + i);
       }
+      s.store(scores + i);
       largest = V::max(largest, s);
     }
     return largest.largest();
@@ -58,41 +50,40 @@ struct AttentionKernel {
   // Turns scores into weights e^(s - largest), scales what the row has so far to the new maximum, adds up the sum.
   template <class Scales>
   static void weigh(AttentionScratch& scratch, int row, int count, int head_dim, const Scales& scales) {
+    using Eight = typename V::Eight;
     float* scores = scratch.scores + row * kTileTokens;
-    const V largest = V::broadcast(scratch.largest[row]), factor = V::broadcast(scratch.rescale[row]);
+    const V largest = V::broadcast(scratch.largest[row]);
+    const Eight rescale = exp(Eight::broadcast(scratch.rescale[row]));
     float* lanes = scratch.lanes + row * kSumLanes;
-    typename V::Eight sum = V::Eight::load(lanes) * V::Eight::broadcast(scratch.rescale[row]);
+    Eight sum = Eight::load(lanes) * rescale;
     for (int i = 0; i < count; i += kLanes) {
       const V e = exp(V::load(scores + i) - largest);
       scales.of_values(e, i).store(scores + i);
       sum = V::add_eights(sum, e);
     }
     sum.store(lanes);
-    if (scratch.rescale[row] == 1.0f) return;  // multiplying by it would change nothing
+    // By 1 where the maximum stays, which changes nothing: a branch on that would be hard to predict.
+    const V factor = V::broadcast(rescale.first());
     float* mixed = scratch.mixed + row * head_dim;
     for (int d = 0; d < head_dim; d += kLanes) (V::load(mixed + d) * factor).store(mixed + d);
   }
 
+  // In two rounds: the weights of a row wait long for its maximum, other rows can be finished meanwhile.
   template <class Scales>
   static void softmax(const AttentionTask& task, Range tokens, int start, int length, int count, const Scales& scales,
                       AttentionScratch& scratch) {
     for (int t = tokens.begin; t < tokens.end; t++) {
       const Range seen = seen_by(task, task.position + t, start, length);
       for (int row = t * task.heads; row < (t + 1) * task.heads; row++) {
-        float* scores = scratch.scores + row * kTileTokens;
-        if constexpr (Scales::kBytes > 0) scale_by_keys(scores, count, scales);
-        if (task.softcap > 0) softcap(scores, count, task.softcap);
-        const float before = scratch.largest[row], now = mask(scores, count, seen);
+        const float before = scratch.largest[row];
+        const float now = finish_scores(scratch.scores + row * kTileTokens, count, seen, task.softcap, scales);
         scratch.largest[row] = now > before ? now : before;
         scratch.rescale[row] = before - scratch.largest[row];
       }
     }
-    const Range rows{tokens.begin * task.heads, tokens.end * task.heads};
-    for (int row = rows.begin; row < rows.end; row += kLanes) {
-      const int lanes = at_most(kLanes, rows.end - row);
-      exp(V::load_part(scratch.rescale + row, lanes)).store_part(scratch.rescale + row, lanes);
+    for (int row = tokens.begin * task.heads; row < tokens.end * task.heads; row++) {
+      weigh(scratch, row, count, task.layer->head_dim, scales);
     }
-    for (int row = rows.begin; row < rows.end; row++) weigh(scratch, row, count, task.layer->head_dim, scales);
   }
 
   // ---- one tile

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "attention/attention.h"
+#include "attention/range.h"
 
 namespace octavo {
 namespace {
@@ -20,8 +21,11 @@ template <class V>
 class Ahead {
  public:
   // Runs of `run_bytes` bytes; without runs it fetches nothing.
-  explicit Ahead(int run_bytes) : run_bytes_(run_bytes) {}
-  void add(const void* run) { runs_[count_++] = static_cast<const char*>(run); }
+  explicit Ahead(int run_bytes) : run_lines_((run_bytes + kLine - 1) / kLine) {}
+  void add(const void* run) {
+    runs_[count_++] = static_cast<const char*>(run);
+    lines_ += run_lines_;
+  }
 
   // As many bytes as the caller reads meanwhile, at least a line.
   template <int bytes>
@@ -33,14 +37,15 @@ class Ahead {
   static constexpr int kLine = 64;
   // The first lines of all runs, then the second lines, ...
   void fetch_line() {
-    if (line_ >= run_bytes_) return;
-    V::prefetch(runs_[run_] + line_);
-    if (++run_ < count_) return;
-    run_ = 0;
-    line_ += kLine;
+    if (lines_ == 0) return;
+    lines_--;
+    const char*& line = runs_[run_];
+    V::prefetch(line);
+    line += kLine;
+    if (++run_ == count_) run_ = 0;
   }
 
-  int line_ = 0, run_ = 0, count_ = 0, run_bytes_;
+  int run_ = 0, count_ = 0, lines_ = 0, run_lines_;
   const char* runs_[2 * kTilePages];
 };
 struct Nothing {
@@ -55,43 +60,64 @@ struct Tile {
   // Dims of all tokens of a tile that stay in the first-level cache while every block of rows uses them.
   static constexpr int kStrip = 64;
 
-  // Scores of R rows against P pages: out[r][token].
-  template <int R, int P, class Fetch>
-  static void score_block(const float* q, int head_dim, const T* const* keys, float* out, Fetch& fetch) {
-    constexpr int kVectors = P * kPageVectors;
-    V acc[R][kVectors];
-    for (int r = 0; r < R; r++) {
-      for (int i = 0; i < kVectors; i++) acc[r][i] = V::zero();
+  // Sums of R rows in N vectors. Every loop over them is unrolled from the start: only then do they become registers.
+  template <int R, int N>
+  struct Sums {
+    V sum[R][N];
+
+    // Calls f(row, vector) for all of them.
+    template <class F>
+    [[gnu::always_inline]] static void each(F&& f) {
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) {
+#pragma GCC unroll 16
+        for (int i = 0; i < N; i++) f(r, i);
+      }
     }
-    for (int d = 0; d < head_dim; d++) {
-      fetch.template step<kVectors * kLanes * sizeof(T)>();
-      const auto key = [&](int i) {
-        return V::load(keys[i / kPageVectors] + d * kPageTokens + kLanes * (i % kPageVectors));
-      };
-      const auto query = [&](int r) { return V::broadcast(q[r * head_dim + d]); };
-      if constexpr (R * kVectors + R + 1 <= V::kRegisters) {  // all queries in registers, one key at a time
+
+    // Adds factor(row) * numbers(vector), holding in registers what fits.
+    template <class Factor, class Numbers>
+    [[gnu::always_inline]] void add(Factor&& factor, Numbers&& numbers) {
+      if constexpr (R * N + R + 1 <= V::kRegisters) {  // the factors, and one vector at a time
         V x[R];
-        for (int r = 0; r < R; r++) x[r] = query(r);
 #pragma GCC unroll 16
-        for (int i = 0; i < kVectors; i++) {
-          const V k = V::pinned(key(i));
+        for (int r = 0; r < R; r++) x[r] = factor(r);
 #pragma GCC unroll 16
-          for (int r = 0; r < R; r++) acc[r][i] = V::fma(x[r], k, acc[r][i]);
+        for (int i = 0; i < N; i++) {
+          const V y = V::pinned(numbers(i));
+#pragma GCC unroll 16
+          for (int r = 0; r < R; r++) sum[r][i] = V::fma(x[r], y, sum[r][i]);
         }
-      } else {  // all keys in registers, one query at a time
-        V k[kVectors];
-        for (int i = 0; i < kVectors; i++) k[i] = key(i);
+      } else {  // the vectors, and one factor at a time
+        V y[N];
+#pragma GCC unroll 16
+        for (int i = 0; i < N; i++) y[i] = numbers(i);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
-          const V x = query(r);
+          const V x = factor(r);
 #pragma GCC unroll 16
-          for (int i = 0; i < kVectors; i++) acc[r][i] = V::fma(x, k[i], acc[r][i]);
+          for (int i = 0; i < N; i++) sum[r][i] = V::fma(x, y[i], sum[r][i]);
         }
       }
     }
-    for (int r = 0; r < R; r++) {
-      for (int i = 0; i < kVectors; i++) acc[r][i].store(out + r * kTileTokens + kLanes * i);
+  };
+
+  // Scores of R rows against P pages: out[r][token]. Out of line, as `mix_block`: with the code around it there are too
+  // few registers.
+  template <int R, int P, class Fetch>
+  [[gnu::noinline]] static void score_block(const float* q, int head_dim, const T* const* keys, float* out,
+                                            Fetch& fetch) {
+    constexpr int kVectors = P * kPageVectors;
+    Sums<R, kVectors> sums;
+    sums.each([&](int r, int i) { sums.sum[r][i] = V::zero(); });
+    for (int d = 0; d < head_dim; d++) {
+      fetch.template step<kVectors * kLanes * sizeof(T)>();
+      sums.add([&](int r) { return V::broadcast(q[r * head_dim + d]); },
+               [&](int i) {
+                 return V::load(keys[i / kPageVectors] + d * kPageTokens + kLanes * (i % kPageVectors));
+               });
     }
+    sums.each([&](int r, int i) { sums.sum[r][i].store(out + r * kTileTokens + kLanes * i); });
   }
 
   // The power of two of vectors, at most `most`, whose accumulators of R rows the registers hold; few rows need several
@@ -116,26 +142,21 @@ struct Tile {
 
   // mixed[r][d .. d + kLanes N) += sum over tokens j in [begin, end) of weights[r][j] * value[j]
   template <int R, int N, class Fetch>
-  static void mix_block(const float* weights, const T* const* values, int begin, int end, int head_dim, int d,
+  [[gnu::noinline]] static void mix_block(const float* weights, const T* const* values, int begin, int end, int head_dim, int d,
                         float* mixed, Fetch& fetch) {
-    V acc[R][N];
-    for (int r = 0; r < R; r++) {
-      for (int i = 0; i < N; i++) acc[r][i] = V::load(mixed + r * head_dim + d + kLanes * i);
-    }
-    for (int j = begin; j < end; j++) {
-      const T* value = values[j / kPageTokens] + (j % kPageTokens) * head_dim + d;
-      fetch.template step<N * kLanes * sizeof(T)>();
-      V x[N];
-      for (int i = 0; i < N; i++) x[i] = V::load(value + kLanes * i);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; r++) {
-        const V weight = V::broadcast(weights[r * kTileTokens + j]);
-        for (int i = 0; i < N; i++) acc[r][i] = V::fma(weight, x[i], acc[r][i]);
+    Sums<R, N> sums;
+    sums.each([&](int r, int i) { sums.sum[r][i] = V::load(mixed + r * head_dim + d + kLanes * i); });
+    for (int page = begin / kPageTokens; page * kPageTokens < end; page++) {
+      const int first = at_least(begin - page * kPageTokens, 0), stop = at_most(end - page * kPageTokens, kPageTokens);
+      const T* value = values[page] + first * head_dim + d;
+      const float* weight = weights + page * kPageTokens;
+      for (int j = first; j < stop; j++, value += head_dim) {
+        fetch.template step<N * kLanes * sizeof(T)>();
+        sums.add([&](int r) { return V::broadcast(weight[r * kTileTokens + j]); },
+                 [&](int i) { return V::load(value + kLanes * i); });
       }
     }
-    for (int r = 0; r < R; r++) {
-      for (int i = 0; i < N; i++) acc[r][i].store(mixed + r * head_dim + d + kLanes * i);
-    }
+    sums.each([&](int r, int i) { sums.sum[r][i].store(mixed + r * head_dim + d + kLanes * i); });
   }
 
   template <int R>

@@ -82,6 +82,7 @@ struct Avx2Vec {
   }
   static Avx2Vec select(Mask mask, Avx2Vec yes, Avx2Vec no) { return {_mm256_blendv_ps(no.v, yes.v, mask)}; }
   static Eight add_eights(Eight sum, Avx2Vec x) { return sum + x; }
+  float first() const { return _mm256_cvtss_f32(v); }
   float sum() const {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));

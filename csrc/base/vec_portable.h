@@ -106,6 +106,7 @@ struct PortableVec {
   }
   // Adds the eights of x to the sum, first to last.
   static Eight add_eights(Eight sum, PortableVec x) { return sum + x; }
+  float first() const { return lane[0]; }
   // ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7))
   float sum() const {
     const float* x = lane;

@@ -68,10 +68,17 @@ class Rig {
     for (int i = 0; i < blocks; i++) table_[i] = i;
     for (int i = blocks - 1; i > 0; i--) std::swap(table_[i], table_[std::rand() % (i + 1)]);
     std::vector<float> row(static_cast<size_t>(shape.kv_heads) * shape.head_dim);
-    for (size_t i = 0; i < row.size(); i++) row[i] = std::sin(static_cast<float>(i));
-    for (int slot = 0; slot < blocks * kBlock; slot++) kernels.write(layer_, slot, row.data(), row.data());
+    uint32_t noise = 1;
+    for (int slot = 0; slot < blocks * kBlock; slot++) {
+      for (float& x : row) {
+        noise = noise * 1664525u + 1013904223u;
+        x = static_cast<float>(static_cast<int32_t>(noise)) * 0x1p-30f;
+      }
+      kernels.write(layer_, slot, row.data(), row.data());
+    }
     memory_.resize(AttentionScratch::floats(shape.head_dim) + 16);
-    q_.assign(static_cast<size_t>(kPromptTokens) * shape.heads * shape.head_dim, 0.1f);
+    q_.resize(static_cast<size_t>(kPromptTokens) * shape.heads * shape.head_dim);
+    for (size_t i = 0; i < q_.size(); i++) q_[i] = std::sin(static_cast<float>(i));
     out_ = q_;
   }
 
