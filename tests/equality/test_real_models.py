@@ -33,8 +33,9 @@ VECTOR_ISAS = tuple(isa for isa in INSTRUCTION_SETS if isa != "portable")
 POOL = {"max_model_len": 256, "num_kv_blocks": 301, "block_size": 2}
 
 
-def _baseline(alias: str, workload: Workload) -> Baseline:
-    return Baseline.of(str(model_path(alias)), FIELDS, workload, AloneUncached())
+def _baseline(alias: str, workload: Workload, kv_cache_dtype: str = "fp16") -> Baseline:
+    fields = {**FIELDS, "kv_cache_dtype": kv_cache_dtype}
+    return Baseline.of(str(model_path(alias)), fields, workload, AloneUncached())
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +108,14 @@ def test_other_models(alias: str) -> None:
     baseline = _baseline(alias, text_workload(6, 6, PLAIN_PROMPTS))
     baseline.check(Crowd({"max_num_batched_tokens": 48, "threads": 3, "block_size": 8}, order=shuffled))
     baseline.check(Again(order=reverse))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv_cache_dtype", ["fp32", "bf16", "int8", "fp8"])
+def test_other_kv_dtypes(kv_cache_dtype: str) -> None:
+    baseline = _baseline("smollm2-135m", text_workload(12, 10), kv_cache_dtype)
+    baseline.check(Crowd({"max_num_batched_tokens": 48, "threads": 3, "block_size": 8}, order=shuffled))
+    baseline.check(Crowd({"async_scheduling": True, "long_prefill_token_threshold": 7}, order=reverse))
+    baseline.check(Again(order=reverse, at_least={"cached_tokens": 300}))
+    baseline.check(Again({"block_size": 64}, at_least={"copied_tokens": 50}))
+    assert baseline.transcripts != _baseline("smollm2-135m", text_workload(12, 10)).transcripts, "no other format"

@@ -55,17 +55,31 @@ MIXED: dict[str, Setting] = {
     **ISAS,
 }
 
-CODES: dict[str, Setting] = {
-    "shuffled, 3 threads, budget 16": Crowd({"threads": 3, "max_num_batched_tokens": 16}, order=shuffled),
+KV_SETTINGS: dict[str, Setting] = {
     "chunks of 7": Crowd({"long_prefill_token_threshold": 7}),
     "warm prefix cache, parts of blocks": Again({"block_size": 64}, at_least={"copied_tokens": 400}),
+    "planned a step ahead, budget 16": Crowd(
+        {**AHEAD, "max_num_batched_tokens": 16}, order=shuffled, at_least={"discarded_tokens": 1}
+    ),
+    "planned a step ahead, warm prefix cache, parts of blocks": Again(
+        {**AHEAD, "block_size": 64, "threads": 2}, at_least={"copied_tokens": 400}
+    ),
+}
+"""What moves K and V about: for each format of theirs."""
+KV_DTYPES = [
+    ("gemma3", "fp32"), ("llama", "bf16"), ("llama", "int8"), ("gemma3", "int8"), ("llama", "fp8"), ("gemma3", "fp8"),
+]  # fmt: skip
+"""Formats other than the one that all other tests have, with models to try them on."""
+
+CODES: dict[str, Setting] = {
+    "shuffled, 3 threads, budget 16": Crowd({"threads": 3, "max_num_batched_tokens": 16}, order=shuffled),
     "warm prefix cache, blocks of 4": Again({"block_size": 4}, at_least={"cached_tokens": 1000}),
     "blocks of 1": Crowd({"block_size": 1}),
     "blocks of 8": Crowd({"block_size": 8}),
     "blocks of 256": Crowd({"block_size": 256}),
     **ISAS,
 }
-"""For formats of K and V whose numbers share scales."""
+"""For formats whose numbers share scales."""
 
 SMALL_POOLS = {"llama": (136, 20), "qwen2": (136, 20), "gemma3": (98, 12)}
 """Tokens that fit, and preemptions that must come of it: gemma3's windowed layers hold little of a request."""
@@ -107,9 +121,16 @@ def test_kv_dtypes_with_scales(tiny_baseline: TinyBaseline, family: str, kv_cach
     _check(tiny_baseline(family, "all", kv_cache_dtype), CODES, setting)
 
 
-@pytest.mark.parametrize(("family", "kv_cache_dtype"), [("llama", "fp8"), ("gemma3", "int8")])
-def test_preemption_with_scales(tiny_baseline: TinyBaseline, family: str, kv_cache_dtype: str) -> None:
-    _check_preempting(tiny_baseline(family, "growing", kv_cache_dtype), family, PREEMPTING["blocks of 4"])
+@pytest.mark.parametrize("setting", KV_SETTINGS)
+@pytest.mark.parametrize(("family", "kv_cache_dtype"), KV_DTYPES)
+def test_what_moves_kv_about(tiny_baseline: TinyBaseline, family: str, kv_cache_dtype: str, setting: str) -> None:
+    _check(tiny_baseline(family, "all", kv_cache_dtype), KV_SETTINGS, setting)
+
+
+@pytest.mark.parametrize("setting", ["blocks of 4", "planned a step ahead, budget 16"])
+@pytest.mark.parametrize(("family", "kv_cache_dtype"), KV_DTYPES)
+def test_preemption_by_kv_dtype(tiny_baseline: TinyBaseline, family: str, kv_cache_dtype: str, setting: str) -> None:
+    _check_preempting(tiny_baseline(family, "growing", kv_cache_dtype), family, PREEMPTING[setting])
 
 
 @pytest.mark.parametrize("setting", PREEMPTING)
@@ -135,6 +156,13 @@ def test_neighbours_full_of_nan(tiny_baseline: TinyBaseline, model: str, fields:
 def test_random_settings(tiny_baseline: TinyBaseline, model: str) -> None:
     for setting in random_settings(model, 3):
         tiny_baseline(model).check(setting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "kv_cache_dtype"), KV_DTYPES)
+def test_random_settings_by_kv_dtype(tiny_baseline: TinyBaseline, family: str, kv_cache_dtype: str) -> None:
+    for setting in random_settings(kv_cache_dtype, 3):
+        tiny_baseline(family, "all", kv_cache_dtype).check(setting)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
