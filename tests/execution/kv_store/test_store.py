@@ -71,11 +71,11 @@ def test_a_block_that_lies_there_stays_as_it_is(tier: Tier, tmp_path: Path) -> N
 def test_a_load_ends_where_a_block_is_lost(tier: Tier, tmp_path: Path) -> None:
     with rig_of(tier, tmp_path) as rig:
         rig.stored([0, 1, 3])
-        event = rig.loaded([0, 1, 2, 3])
+        event = rig.loaded([0, 1, 2, 3, 4])
         assert (event.state, event.num_moved) == (TransferState.FAILED, 2)
-        assert event.lost == ((0, record(2).block_hash),)
+        assert event.lost == ((0, record(2).block_hash), (0, record(4).block_hash))
         assert "does not hold" in event.problem
-        assert rig.right([0, 1, 2, 3]) == [True, True, False, False]
+        assert rig.right([0, 1, 2, 3, 4]) == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize("tier", TIERS)

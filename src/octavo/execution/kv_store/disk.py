@@ -178,25 +178,31 @@ class DiskMedium:
             return {}, [str(error)] if len(raw) else []
         found: dict[int, Entry] = {}
         problems = []
-        size = self._format.num_bytes
+        size, end = self._format.num_bytes, self._blocks.size()
         for slot in range((len(raw) - HEAD_BYTES) // size):
             try:
                 entry = self._format.decode(raw[self._entry_at(slot) :][:size])
                 if entry is not None:
-                    found[slot] = self._checked(entry)
+                    found[slot] = self._checked(entry, end - slot * self._format.slot_bytes)
             except (DamagedError, ForeignError) as error:
                 problems.append(str(error))
                 self._entries.write(self._entry_at(slot), FREE)
         return found, problems
 
-    def _checked(self, entry: Entry) -> Entry:
+    def _checked(self, entry: Entry, room: int) -> Entry:
         """
+        Args:
+            room: bytes from the beginning of its slot to the end of the file.
+
         Raises:
             ForeignError: an entry that no block of this layout can have.
+            DamagedError: the file ends before its block does.
         """
         group, count = entry.record.group, len(self._block_bytes)
         if group >= count or entry.num_bytes != self._block_bytes[group]:
             raise ForeignError(f"a block of {entry.num_bytes} bytes in group {group} of {count}")
+        if entry.num_bytes > room:
+            raise DamagedError("the file of blocks was cut short")
         return entry
 
     def _start_anew(self) -> None:

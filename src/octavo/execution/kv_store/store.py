@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import isnan, nan
 
 from octavo.execution.kv_store.lane import Lane
 from octavo.execution.kv_store.medium import BlockLostError, Medium, NoRoomError, Place
@@ -30,7 +31,7 @@ class _Job:
     plan: TransferPlan
     num_moved: int = 0
     num_bytes: int = 0
-    began_s: float | None = None
+    began_s: float = nan
     """When its thread came to it."""
     over: bool = False
     """DONE or FAILED was reported: no device block is touched any more."""
@@ -168,17 +169,30 @@ class TierStore:
             self._end(job, TransferState.DONE)
 
     def _load(self, job: _Job) -> None:
-        for move in job.plan.moves:
+        for place, move in enumerate(job.plan.moves):
             record = move.record
             try:
                 data = self._medium.read(record)
             except BlockLostError as error:
-                lost = ((record.group, record.block_hash),)
+                found_s = self._clock()
+                lost = ((record.group, record.block_hash), *self._lost(job, job.plan.moves[place + 1 :]))
+                job.began_s += self._clock() - found_s  # no time spent on what was moved
                 self._end(job, TransferState.FAILED, lost=lost, problem=str(error))
                 raise _OverError from None
             with self._touching(job):
                 self._memory.write_block(record.group, move.block_id, data)
                 self._count(job, move)
+
+    def _lost(self, job: _Job, moves: Sequence[BlockMove]) -> Iterator[BlockName]:
+        """Which of the other blocks are lost, too. Damage seldom comes alone, and found out one by one, each by a load
+        that fails, it would last."""
+        for move in moves:
+            if job.over:
+                return
+            try:
+                self._medium.read(move.record)
+            except BlockLostError:
+                yield move.record.group, move.record.block_hash
 
     def _store(self, job: _Job) -> None:
         places: list[Place | None] = []
@@ -266,6 +280,6 @@ class TierStore:
             num_moved=job.num_moved,
             lost=lost,
             num_bytes=job.num_bytes,
-            seconds=0.0 if job.began_s is None else self._clock() - job.began_s,
+            seconds=0.0 if isnan(job.began_s) else self._clock() - job.began_s,
             problem=problem,
         )
