@@ -198,6 +198,46 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KVEventsConfig:
+    """What the engine tells others of its cache."""
+
+    kv_events_endpoint: str | None = None
+    """Address to publish KV events on, such as tcp://127.0.0.1:5557 or ipc:///run/octavo/kv; None: they are off.
+    Events hold the tokens of prompts. Port 0: any free one."""
+    kv_events_replay_endpoint: str | None = None
+    """Address that answers requests for events that were missed, and for all that is stored; None: nobody does."""
+    kv_events_topic: str = ""
+    """First frame of each message, such as kv@{host}:{port}@{model}; these are filled in, port with that of events."""
+    kv_events_format: Literal["map", "array"] = "map"
+    """How events are written: `map`, or `array` for followers from before 2026."""
+    kv_events_buffer_steps: int = 10_000
+    """Batches kept for those who missed some, and for each that is slow."""
+
+    def __post_init__(self) -> None:
+        for name in ("kv_events_endpoint", "kv_events_replay_endpoint"):
+            _require_address(name, getattr(self, name))
+        alone = self.kv_events_endpoint is None and self.kv_events_replay_endpoint is not None
+        missing = "has no effect without kv_events_endpoint"
+        _require(not alone, "kv_events_replay_endpoint", self.kv_events_replay_endpoint, missing)
+        known = set(re.findall(r"[{}][^{}]*[{}]?", self.kv_events_topic)) <= {"{host}", "{port}", "{model}"}
+        _require(known, "kv_events_topic", self.kv_events_topic, "may hold {host}, {port} and {model}, no other braces")
+        steps = self.kv_events_buffer_steps
+        _require(1 <= steps <= 10**6, "kv_events_buffer_steps", steps, "must be in [1, 1000000]")
+
+
+def _require_address(name: str, address: str | None) -> None:
+    """Refuses what is no address to listen on, and what would open a port to the world without saying so."""
+    if address is None or re.fullmatch(r"ipc://.+", address):
+        return
+    everywhere = re.fullmatch(r"tcp://(\*|\[::\]|):\d+", address) is not None
+    wide = "would listen on every network; write tcp://0.0.0.0:PORT if that is meant, else tcp://127.0.0.1:PORT"
+    _require(not everywhere, name, address, wide)
+    parts = re.fullmatch(r"tcp://(?:\[[0-9a-fA-F:.%\w]+\]|[^\[\]:/*\s]+):(\d{1,5})", address)
+    fits = parts is not None and int(parts[1]) <= 65535
+    _require(fits, name, address, "must look like tcp://127.0.0.1:5557, tcp://[::1]:5557 or ipc:///run/octavo/kv")
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """Everything the engine core needs; the parts belong to their rooms."""
 
@@ -205,6 +245,7 @@ class EngineConfig:
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    kv_events: KVEventsConfig = field(default_factory=KVEventsConfig)
 
     @classmethod
     def from_fields(cls, values: dict[str, object]) -> "EngineConfig":
@@ -235,4 +276,5 @@ _PARTS: dict[str, Any] = {
     "cache": CacheConfig,
     "scheduler": SchedulerConfig,
     "execution": ExecutionConfig,
+    "kv_events": KVEventsConfig,
 }

@@ -13,11 +13,19 @@ from typer.testing import CliRunner
 
 from octavo.cli import main
 from octavo.cli.flags import Settings, field_docs, parse_size, with_settings
-from octavo.config import CacheConfig, EngineConfig, ExecutionConfig, ModelConfig, SchedulerConfig, ServerConfig
+from octavo.config import (
+    CacheConfig,
+    EngineConfig,
+    ExecutionConfig,
+    KVEventsConfig,
+    ModelConfig,
+    SchedulerConfig,
+    ServerConfig,
+)
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
 
-CONFIGS = (ServerConfig, ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig)
+CONFIGS = (ServerConfig, ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig, KVEventsConfig)
 
 
 @dataclass(frozen=True, kw_only=True)

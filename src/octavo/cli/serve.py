@@ -9,7 +9,15 @@ import typer
 
 from octavo.cli.flags import Settings, with_settings
 from octavo.cli.terminal import download_progress
-from octavo.config import CacheConfig, EngineConfig, ExecutionConfig, ModelConfig, SchedulerConfig, ServerConfig
+from octavo.config import (
+    CacheConfig,
+    EngineConfig,
+    ExecutionConfig,
+    KVEventsConfig,
+    ModelConfig,
+    SchedulerConfig,
+    ServerConfig,
+)
 
 if TYPE_CHECKING:
     from octavo.engine.core_process import CoreProcess
@@ -19,7 +27,15 @@ if TYPE_CHECKING:
 SERVER_FIELDS = frozenset(config_field.name for config_field in fields(ServerConfig))
 
 
-@with_settings(ServerConfig, ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig, leave_out=frozenset({"model"}))
+@with_settings(
+    ServerConfig,
+    ModelConfig,
+    CacheConfig,
+    SchedulerConfig,
+    ExecutionConfig,
+    KVEventsConfig,
+    leave_out=frozenset({"model"}),
+)
 def serve(
     settings: Settings,
     model: Annotated[
