@@ -8,6 +8,8 @@ from octavo.config import EngineConfig
 from octavo.decoding.sampler import NativeSampler
 from octavo.engine.core import EngineCore
 from octavo.engine.fingerprint import numerics_fingerprint, weights_name
+from octavo.engine.kv_publisher import KVPublisher
+from octavo.engine.kv_sockets import EventSockets, bind_sockets
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
@@ -48,6 +50,22 @@ def build_core(
         ModelFileError, UnsupportedModelError: the files are not what Octavo can run.
         ConfigError, OutOfMemoryError: a setting cannot work with this model or machine.
     """
+    sockets = bind_sockets(config.kv_events)  # before a model is loaded in vain
+    try:
+        return _build(config, files, clock, instrument, sockets)
+    except BaseException:
+        if sockets is not None:
+            sockets.close()
+        raise
+
+
+def _build(
+    config: EngineConfig,
+    files: ModelFiles,
+    clock: Callable[[], float],
+    instrument: Instrument,
+    sockets: EventSockets | None,
+) -> tuple[EngineCore, EngineInfo]:
     policy = scheduling_policy(config.scheduler)
     times = PhaseTimes(clock())
     checkpoint = open_checkpoint(files.files)
@@ -85,10 +103,14 @@ def build_core(
         max_tokens_per_tenant=config.cache.max_pinned_tokens_per_key,
     )
     scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy, pins)
+    names = config.model.served_model_name or (files.name,)
+    publisher = None if sockets is None else KVPublisher(sockets, config.kv_events, memory.layout, names[0])
+    if publisher is not None:
+        manager.observe(publisher.observer)
     times.mark("rest", clock())
     info = EngineInfo(
         model=files.name,
-        served_model_names=config.model.served_model_name or (files.name,),
+        served_model_names=names,
         architecture=program.notes["family"],
         max_model_len=memory.max_model_len,
         vocab_size=valid_vocab_size,
@@ -106,9 +128,10 @@ def build_core(
         threads=threads,
         isa=loaded.isa,
         async_scheduling=scheduler.max_in_flight > 1,
+        kv_events=None if publisher is None else publisher.info,
         start_s=times.seconds,
     )
-    return EngineCore(scheduler, runner, clock), info
+    return EngineCore(scheduler, runner, clock, publisher), info
 
 
 @dataclass(frozen=True)

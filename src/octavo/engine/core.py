@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
 from octavo.engine.stepping import InBackground, InTurn, Stepping
 from octavo.execution.protocols import StepExecutor
@@ -32,10 +33,22 @@ class EngineCore:
     All but the steps themselves happens in the caller's thread, one call at a time.
     """
 
-    def __init__(self, scheduler: Scheduler, executor: StepExecutor, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: StepExecutor,
+        clock: Callable[[], float],
+        publisher: KVPublisher | None = None,
+    ) -> None:
+        """
+        Args:
+            publisher: hears of changes of the cache (its `observer` has been introduced to whoever makes them); the
+                core tells it when a step is done, and closes it.
+        """
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
+        self._publisher = publisher
         self._stepping: Stepping = InBackground(executor) if scheduler.max_in_flight > 1 else InTurn(executor)
         self._in_flight: deque[StepPlan] = deque()
         self._step_seconds = dict.fromkeys(("schedule_s", "prepare_s", "execute_s", "sample_s", "update_s"), 0.0)
@@ -109,6 +122,8 @@ class EngineCore:
         spent["prepare_s"] += result.timings.prepare_s
         spent["execute_s"] += result.timings.execute_s
         spent["sample_s"] += result.timings.sample_s
+        if self._publisher is not None:
+            self._publisher.flush()
         spent["update_s"] += self._clock() - landed
         return outputs
 
@@ -129,9 +144,14 @@ class EngineCore:
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached prefixes; False (and nothing done) while requests hold blocks."""
-        return self._scheduler.reset_prefix_cache()
+        done = self._scheduler.reset_prefix_cache()
+        if self._publisher is not None:
+            self._publisher.flush()
+        return done
 
     def close(self) -> None:
         """Releases the executor, once no step runs any more; idempotent."""
         self._stepping.close()
         self._executor.close()
+        if self._publisher is not None:
+            self._publisher.close()

@@ -6,6 +6,20 @@ from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 
 
 @dataclass(frozen=True, kw_only=True)
+class KVStreamInfo:
+    """Where and how an engine publishes KV events."""
+
+    endpoint: str
+    """Where to subscribe; 0.0.0.0 stands for any address of the machine."""
+    replay_endpoint: str | None
+    topic: str
+    form: str
+    """`map` or `array`."""
+    epoch: str
+    """Of this start of the engine; hexadecimal."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineInfo:
     """Facts about a loaded model and its engine, fixed after start."""
 
@@ -34,6 +48,8 @@ class EngineInfo:
     """Requests of `max_model_len` tokens that they hold at one time."""
     async_scheduling: bool = False
     """Each step is planned while the one before it runs."""
+    kv_events: KVStreamInfo | None = None
+    """None: they are off."""
     sampling_defaults: dict[str, float] = field(default_factory=dict)
     """temperature, top_p, top_k, ... that the model's own generation config recommends."""
     start_s: dict[str, float] = field(default_factory=dict)

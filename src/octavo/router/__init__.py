@@ -1,0 +1,1 @@
+"""What stands before many engines: who holds which prefix."""
