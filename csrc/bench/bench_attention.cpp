@@ -1,6 +1,7 @@
 // Speed of paged attention on one core: thread CPU time, 20th percentile of many calls. Sequences rotate over 160 MB of
-// KV, so decoding streams it from memory; blocks lie in a shuffled order.
-//   bench_attention [avx512|avx2|portable] [fp16|bf16|fp32|int8|fp8] [HEADS KV_HEADS HEAD_DIM]...
+// KV, so decoding streams it from memory, or, `cached`, over 1 MB, which shows the arithmetic; blocks lie in a shuffled
+// order. Keys, values and queries are noise: the largest score of a tile must be as hard to foresee as it is.
+//   bench_attention [avx512|avx2|portable] [fp16|bf16|fp32|int8|fp8] [streamed|cached] [HEADS KV_HEADS HEAD_DIM]...
 // Without shapes: the table of docs/executor.md.
 #include <time.h>
 
@@ -28,7 +29,7 @@ constexpr int kContexts[] = {128, 512, 2048, 8192};
 constexpr int kPromptEnds[] = {128, 512, 2048};
 constexpr int kPromptTokens = 128;
 constexpr int kBlock = 16;
-constexpr size_t kStreamBytes = 160u << 20;
+constexpr size_t kStreamedBytes = 160u << 20, kCachedBytes = 1u << 20;
 
 double cpu_seconds() {
   timespec t;
@@ -53,12 +54,12 @@ double percentile_seconds(Call&& call) {
 // KV of one layer, full of small numbers, and the working memory around it.
 class Rig {
  public:
-  Rig(const AttentionKernels& kernels, Heads shape, NumberType type, int context)
+  Rig(const AttentionKernels& kernels, Heads shape, NumberType type, size_t bytes, int context)
       : kernels_(kernels), shape_(shape), context_(context) {
     layer_ = {nullptr, nullptr, 0, type, shape.kv_heads, shape.head_dim, kBlock, CacheLayer::kNoWindow};
     const size_t block_bytes = half_bytes(layer_);
     const int blocks_each = (context + kBlock - 1) / kBlock;
-    sequences_ = std::max<int>(1, static_cast<int>(kStreamBytes / (2 * block_bytes * blocks_each)));
+    sequences_ = std::max<int>(1, static_cast<int>(bytes / (2 * block_bytes * blocks_each)));
     const int blocks = sequences_ * blocks_each;
     k_ = Region(2 * block_bytes * blocks, "keys and values");
     layer_.k = k_.data();
@@ -129,10 +130,10 @@ class Rig {
   std::vector<float> memory_, q_, out_;
 };
 
-void report(const AttentionKernels& kernels, Heads shape, NumberType type) {
+void report(const AttentionKernels& kernels, Heads shape, NumberType type, size_t bytes) {
   std::printf("| %d / %d x %d ", shape.heads, shape.kv_heads, shape.head_dim);
   for (int context : kContexts) {
-    Rig rig(kernels, shape, type, context);
+    Rig rig(kernels, shape, type, bytes, context);
     int next = 0;
     const int calls = std::max(1, 4096 / context);
     const double seconds = percentile_seconds([&] {
@@ -144,7 +145,7 @@ void report(const AttentionKernels& kernels, Heads shape, NumberType type) {
     std::fflush(stdout);
   }
   for (int end : kPromptEnds) {
-    Rig rig(kernels, shape, type, end);
+    Rig rig(kernels, shape, type, bytes, end);
     int next = 0;
     const double seconds = percentile_seconds([&] { rig.run(next++, 1, kPromptTokens); });
     // Scores and values, 2 operations each, for the positions that a token sees.
@@ -169,11 +170,12 @@ int main(int argc, char** argv) {
   };
   const AttentionKernels& kernels = attention_kernels(resolve_isa(take({"avx512", "avx2", "portable"}, "auto")));
   const std::string type = take({"fp16", "bf16", "fp32", "int8", "fp8"}, "fp16");
+  const size_t bytes = take({"cached", "streamed"}, "streamed") == "cached" ? kCachedBytes : kStreamedBytes;
   std::vector<Heads> shapes;
   for (size_t i = 0; i + 2 < args.size(); i += 3) {
     shapes.push_back({std::atoi(args[i].c_str()), std::atoi(args[i + 1].c_str()), std::atoi(args[i + 2].c_str())});
   }
   std::printf("| heads / kv heads x dim, %s | one token at context 128: us (GB/s) | 512 | 2048 | 8192 ", type.c_str());
   std::printf("| 128 prompt tokens ending at 128: GFLOP/s | 512 | 2048 |\n|---|---|---|---|---|---|---|---|\n");
-  for (const Heads& shape : shapes.empty() ? kShapes : shapes) report(kernels, shape, number_type("format", type));
+  for (const Heads& shape : shapes.empty() ? kShapes : shapes) report(kernels, shape, number_type("format", type), bytes);
 }
