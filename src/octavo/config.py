@@ -74,6 +74,14 @@ class CacheConfig:
     """Reuse the KV blocks of equal prompt prefixes."""
     sub_block_match: bool = True
     """Prefix hits may end inside a block: the part that is the same is copied."""
+    kv_host_memory_bytes: int | None = None
+    """Main memory that keeps KV blocks which the cache lets go, for when they are wanted again; None: none."""
+    kv_disk_path: str | None = None
+    """Folder in which KV blocks are kept on disk, also after a restart; None: none."""
+    kv_disk_size_bytes: int | None = None
+    """Most bytes that all engines together may take in that folder."""
+    kv_lease_s: float = 10.0
+    """Seconds that moving KV blocks to or from there may take; then requests go on without."""
     max_pinned_share: float = 0.5
     """Most of the KV memory that sessions hold between their requests, 0 to 1; less if need be, so that the longest
     request always fits beside it; 0: no sessions."""
@@ -90,9 +98,22 @@ class CacheConfig:
         _require(enough, "num_kv_blocks", self.num_kv_blocks, "must be at least 2 (one null block, one usable)")
         positive = self.kv_cache_memory_bytes is None or self.kv_cache_memory_bytes > 0
         _require(positive, "kv_cache_memory_bytes", self.kv_cache_memory_bytes, "must be positive, e.g. 2GiB")
+        self._check_tiers()
         _require(0 <= self.max_pinned_share <= 1, "max_pinned_share", self.max_pinned_share, "must be in [0, 1]")
         tokens = self.max_pinned_tokens_per_key
         _require(0 <= tokens <= 2**40, "max_pinned_tokens_per_key", tokens, "must be 0 (no limit) or positive")
+
+    def _check_tiers(self) -> None:
+        host, path, size = self.kv_host_memory_bytes, self.kv_disk_path, self.kv_disk_size_bytes
+        _require(host is None or host > 0, "kv_host_memory_bytes", host, "must be positive, e.g. 2GiB, or left out")
+        _require(size is None or size > 0, "kv_disk_size_bytes", size, "must be positive, e.g. 10GiB")
+        _require(path != "", "kv_disk_path", path, "must name a folder, or be left out")
+        _require(size is None or path is not None, "kv_disk_size_bytes", size, "has no effect without kv_disk_path")
+        _require(path is None or size is not None, "kv_disk_path", path, "needs a bound: give kv_disk_size_bytes, too")
+        wanted = host is not None or path is not None
+        problem = "must be on for kv_host_memory_bytes and kv_disk_path to have any effect"
+        _require(self.enable_prefix_caching or not wanted, "enable_prefix_caching", False, problem)
+        _require(0 < self.kv_lease_s <= 3600, "kv_lease_s", self.kv_lease_s, "must be in (0, 3600] seconds")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from octavo.config import SchedulerConfig
 from octavo.engine.transfer_desk import TransferDesk
+from octavo.engine.waker import Waker
 from octavo.execution.scripted import FaultScript, ScriptedExecutor, TokenScript, no_faults
 from octavo.execution.scripted_store import FateScript, ScriptedStore, all_goes_well
 from octavo.kv.manager import KVManager
@@ -66,6 +67,16 @@ PLAIN = {"max_num_batched_tokens": 32, "max_num_seqs": 8, "admission_conservativ
 """The plainest rules: only what is known now counts, and nobody overtakes. Tests of the others name them."""
 
 
+class AlwaysAwake(Waker):
+    """Has stores asked each time; holds no pipe."""
+
+    def __init__(self) -> None:
+        pass
+
+    def take(self) -> bool:
+        return True
+
+
 class Engine:
     """Scheduler, KV manager and scripted executor in one loop with a clock that counts steps."""
 
@@ -113,12 +124,13 @@ class Engine:
             max_num_batched_tokens=self.config.max_num_batched_tokens,
             max_in_flight=2 if self.config.async_scheduling else 1,
         )
+        waker = AlwaysAwake()
         block_bytes = self.executor.block_bytes(0)
         self.stores = {
             tier: ScriptedStore(tier, count * block_bytes, self.executor, fates=fates)
             for tier, count in (tiers or {}).items()
         }
-        self.desk = TransferDesk(list(self.stores.values()))
+        self.desk = TransferDesk(list(self.stores.values()), waker)
         self.tiers: Tiers | None = None
         if tiers is not None:
             settings = [

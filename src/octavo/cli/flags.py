@@ -22,7 +22,11 @@ Settings = dict[str, Any]
 """Field name -> value, only of flags that were given."""
 Result = TypeVar("Result")
 
-EXTRA_NAMES = {"model": ("-m",), "num_kv_blocks": ("--num-gpu-blocks-override",)}
+EXTRA_NAMES = {
+    "model": ("-m",),
+    "num_kv_blocks": ("--num-gpu-blocks-override",),
+    "kv_disk_size_bytes": ("--kv-disk-size",),
+}
 """Other spellings of a flag: short ones, and vLLM's where ours differs."""
 ENVIRONMENT = {"api_key": "OCTAVO_API_KEY"}
 """Fields that an environment variable can set: secrets that should not stand on a command line."""

@@ -10,6 +10,7 @@ from octavo.engine.core import EngineCore
 from octavo.engine.fingerprint import numerics_fingerprint, weights_name
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.kv_sockets import EventSockets, bind_sockets
+from octavo.engine.kv_tiers import open_tiers
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
@@ -76,7 +77,8 @@ def _build(
     threads, isa = config.execution.threads or machine.usable_cores, _native.resolve_isa(config.execution.isa)
     config = replace(config, scheduler=with_step_size(config.scheduler, program, threads, isa))
     num_weight_bytes = sum(weight_bytes(weights).values())
-    memory = plan_memory(config, program, machine.available_memory_bytes - num_weight_bytes)
+    free_bytes = machine.available_memory_bytes - num_weight_bytes - (config.cache.kv_host_memory_bytes or 0)
+    memory = plan_memory(config, program, free_bytes)
     loaded = _Loaded(config, program, weights, memory, threads, isa)
     executor, pool = _EXECUTORS[config.execution.executor](loaded)
     times.mark("pack", clock())
@@ -87,14 +89,19 @@ def _build(
         max_model_len=memory.max_model_len,
         clock=clock,
     )
+    fingerprint = numerics_fingerprint(
+        weights_name(files, lasting=config.cache.kv_disk_path is not None),
+        program,
+        weights,
+        memory.layout,
+        config.execution.executor,
+    )
     manager = KVManager(
         memory.layout,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         sub_block_match=config.cache.sub_block_match,
         max_step_tokens=config.scheduler.max_num_batched_tokens,
-        fingerprint=numerics_fingerprint(
-            weights_name(files, lasting=False), program, weights, memory.layout, config.execution.executor
-        ),
+        fingerprint=fingerprint,
     )
     pins = Pins(
         manager,
@@ -102,11 +109,14 @@ def _build(
         max_share=config.cache.max_pinned_share,
         max_tokens_per_tenant=config.cache.max_pinned_tokens_per_key,
     )
-    scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy, pins)
+    tiers, desk = open_tiers(config.cache, executor, manager, fingerprint)
+    scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy, pins, tiers)
     names = config.model.served_model_name or (files.name,)
     publisher = None if sockets is None else KVPublisher(sockets, config.kv_events, memory.layout, names[0])
     if publisher is not None:
         manager.observe(publisher.observer)
+        if tiers is not None:
+            tiers.observe(publisher.observer)
     times.mark("rest", clock())
     info = EngineInfo(
         model=files.name,
@@ -131,7 +141,7 @@ def _build(
         kv_events=None if publisher is None else publisher.info,
         start_s=times.seconds,
     )
-    return EngineCore(scheduler, runner, clock, publisher), info
+    return EngineCore(scheduler, runner, clock, publisher, desk), info
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import msgspec
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
 from octavo.engine.stepping import InBackground, InTurn, Stepping
+from octavo.engine.transfer_desk import TransferDesk
+from octavo.engine.waker import Waker
 from octavo.execution.protocols import StepExecutor
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import FinishReason, RequestOutput
@@ -39,18 +41,23 @@ class EngineCore:
         executor: StepExecutor,
         clock: Callable[[], float],
         publisher: KVPublisher | None = None,
+        desk: TransferDesk | None = None,
     ) -> None:
         """
         Args:
             publisher: hears of changes of the cache (its `observer` has been introduced to whoever makes them); the
                 core tells it when a step is done, and closes it.
+            desk: of the stores of the scheduler's tiers; None: there are none.
         """
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
         self._publisher = publisher
+        self._desk = desk
         self._stepping: Stepping = InBackground(executor) if scheduler.max_in_flight > 1 else InTurn(executor)
         self._in_flight: deque[StepPlan] = deque()
+        self._waits_for_kv = False
+        """Nothing ran when the core was stepped last, although there is work."""
         self._step_seconds = dict.fromkeys(("schedule_s", "prepare_s", "execute_s", "sample_s", "update_s"), 0.0)
 
     @property
@@ -107,17 +114,41 @@ class EngineCore:
         """See `Pins.states`."""
         return self._scheduler.pins.states(tenant, self._clock())
 
+    @property
+    def waker(self) -> Waker | None:
+        """What is woken when a store has something to report."""
+        return None if self._desk is None else self._desk.waker
+
+    def patience_s(self) -> float | None:
+        """How long `step` would have nothing to do, if neither a message nor the waker come first; None: for ever. For
+        a core that has just been stepped."""
+        if self._in_flight or (self._scheduler.has_work and not self._waits_for_kv):
+            return 0.0
+        lease_end_s = self._scheduler.next_lease_end_s()
+        return None if lease_end_s is None else max(0.0, lease_end_s - self._clock())
+
+    def rest(self, most_s: float) -> None:
+        """Waits, at most so long, while all requests wait for KV."""
+        if self._desk is not None and self._waits_for_kv:
+            patience_s = self.patience_s()
+            self._desk.waker.wait(most_s if patience_s is None else min(most_s, patience_s))
+
     def step(self) -> list[RequestOutput]:
         """Plans as far ahead as the scheduler does, waits for the oldest step in flight and takes its result in.
+        Nothing comes of it if all requests wait for KV, or there are none.
 
         Any exception out of here means that the executor is lost, and with it the engine.
         """
         self._plan_ahead()
         if not self._in_flight:
+            if self._publisher is not None:
+                self._publisher.flush()  # stores may have reported something
             return []
         result = self._stepping.land()
         landed = self._clock()
         outputs = self._scheduler.update(self._in_flight.popleft(), result, landed)
+        if self._desk is not None:
+            self._desk.landed(result.step)
         spent = self._step_seconds
         spent["prepare_s"] += result.timings.prepare_s
         spent["execute_s"] += result.timings.execute_s
@@ -130,12 +161,26 @@ class EngineCore:
     def _plan_ahead(self) -> None:
         while len(self._in_flight) < self._scheduler.max_in_flight:
             started = self._clock()
-            plan = self._scheduler.schedule(started)
+            plan = self._schedule(started)
             self._step_seconds["schedule_s"] += self._clock() - started
             if plan is None:
-                return
+                break
             self._in_flight.append(plan)
             self._stepping.start(plan)
+        self._waits_for_kv = self._scheduler.has_work and not self._in_flight
+
+    def _schedule(self, now_s: float) -> StepPlan | None:
+        """Plans a step between what stores have reported and what they are told. Orders go out first: no step may run
+        while a store still touches blocks that it was given."""
+        desk = self._desk
+        if desk is None:
+            return self._scheduler.schedule(now_s)
+        self._scheduler.take_in(desk.poll(), now_s)
+        plan = self._scheduler.schedule(now_s)
+        orders = self._scheduler.transfer_orders(now_s)
+        if orders is not None:
+            desk.obey(orders)
+        return plan
 
     def load(self) -> EngineLoad:
         """How busy the core is, with the totals of its counters; step times in seconds beside them."""
@@ -150,8 +195,15 @@ class EngineCore:
         return done
 
     def close(self) -> None:
-        """Releases the executor, once no step runs any more; idempotent."""
+        """Releases the executor and the stores, once no step runs any more; idempotent. What has not been stored so
+        far is, as far as the stores get with it in a short time."""
         self._stepping.close()
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            orders = self._scheduler.last_transfer_orders(self._clock())
+            if orders is not None:
+                desk.obey(orders)
+            desk.close()
         self._executor.close()
         if self._publisher is not None:
             self._publisher.close()

@@ -144,6 +144,7 @@ class LocalEngine:
         if not core.has_work and not refusals:
             raise RuntimeError(f"{len(self._run_by_id)} requests have not ended, but the core has nothing to do")
         try:
+            core.rest(PATIENCE_S)
             outputs = core.step()
         except BaseException as error:
             self._lost = f"a step was broken off by {type(error).__name__}: {error}"

@@ -5,6 +5,7 @@ gone and so is every reason to go on.
 """
 
 import gc
+import math
 import os
 import signal
 import sys
@@ -105,13 +106,18 @@ def _send(outgoing: zmq.Socket[bytes], kind: Kind, payload: object) -> None:
 
 
 class CoreLoop:
-    """Takes messages, steps, sends outputs; waits for messages only when there is nothing to step."""
+    """Takes messages, steps, sends outputs; waits only when there is nothing to step: for messages, for stores that
+    have something to report, and for the ends of leases."""
 
     def __init__(self, core: EngineCore, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes]) -> None:
         self._core = core
         self._incoming = incoming
         self._outgoing = outgoing
         self._stopping = False
+        self._poller = zmq.Poller()
+        self._poller.register(incoming, zmq.POLLIN)
+        if core.waker is not None:
+            self._poller.register(core.waker, zmq.POLLIN)
         self._handlers = {Kind.REQUEST.frame: self._take_request, Kind.CONTROL.frame: self._take_control}
         self._commands = {
             "abort": self._abort,
@@ -129,18 +135,19 @@ class CoreLoop:
         """Runs until a shutdown command; a drain is the client's business: it waits, then says shutdown."""
         while not self._stopping:
             self._take_messages()
-            if self._core.has_work and not self._stopping:
+            if not self._stopping:
                 outputs = self._core.step()
                 if outputs:
                     _send(self._outgoing, Kind.OUTPUTS, outputs)
 
     def _take_messages(self) -> None:
-        """Takes all messages that are there; blocks for the first one while the core has nothing to do."""
-        block = not self._core.has_work
-        while block or self._incoming.poll(0):
+        """Takes all messages that are there; waits first while the core has nothing to do."""
+        patience_s = self._core.patience_s()
+        if patience_s != 0.0:
+            self._poller.poll(None if patience_s is None else math.ceil(patience_s * 1e3))
+        while self._incoming.poll(0):
             kind, payload = self._incoming.recv_multipart()
             self._handlers[kind](payload)
-            block = False
 
     def _take_request(self, payload: bytes) -> None:
         try:

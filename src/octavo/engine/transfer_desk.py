@@ -1,7 +1,9 @@
 """Hands what is decided about transfers to the stores of the tiers, each at its time, and collects what they report."""
 
+import weakref
 from collections.abc import Sequence
 
+from octavo.engine.waker import Waker
 from octavo.execution.protocols import KVStore
 from octavo.kv.transfer import TransferEvent, TransferOrders, TransferPlan, TransferState
 
@@ -9,13 +11,17 @@ from octavo.kv.transfer import TransferEvent, TransferOrders, TransferPlan, Tran
 class TransferDesk:
     """The stores, and the plans that wait for steps to land. For the thread of the engine core."""
 
-    def __init__(self, stores: Sequence[KVStore]) -> None:
+    def __init__(self, stores: Sequence[KVStore], waker: Waker) -> None:
+        """`waker`: what the stores notify."""
+        self.waker = waker
         self._stores = {store.tier: store for store in stores}
         self._held_back: dict[int, TransferPlan] = {}
         """Plans whose fence has not been passed, by id."""
         self._last_landed = -1
         self._events: list[TransferEvent] = []
         """Of plans that ended before any store got them."""
+        self._end = weakref.finalize(self, _close, stores, waker)
+        """Also when the desk is forgotten without `close`, or the program ends: no store's thread may outlive it."""
 
     def obey(self, orders: TransferOrders) -> None:
         """Passes orders on. When it returns, no store touches device blocks of cancelled transfers."""
@@ -42,18 +48,25 @@ class TransferDesk:
 
     def poll(self) -> list[TransferEvent]:
         """Events since the last call."""
+        if not self.waker.take() and not self._events:
+            return []
         events, self._events = self._events, []
         for store in self._stores.values():
             events += store.poll()
         return events
 
     def close(self) -> None:
-        """Ends all transfers and closes the stores; idempotent."""
+        """Closes the stores, which finish what they can in a short time; idempotent."""
         self._held_back.clear()
-        for store in self._stores.values():
-            store.close()
+        self._end()
 
     def _start_what_may(self) -> None:
         for plan in [plan for plan in self._held_back.values() if plan.after_step <= self._last_landed]:
             del self._held_back[plan.transfer_id]
             self._stores[plan.tier].start(plan)
+
+
+def _close(stores: Sequence[KVStore], waker: Waker) -> None:
+    for store in stores:
+        store.close()
+    waker.close()

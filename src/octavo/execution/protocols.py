@@ -44,7 +44,28 @@ class StepBatch:
     block_copies: Sequence[BlockCopy] = ()
 
 
-class ProgramExecutor(Protocol):
+class KVMemory(Protocol):
+    """The bytes of device blocks, for stores that copy them.
+
+    Both calls may come from any thread beside a running step: whoever plans transfers sees to it that no step writes
+    a block that is read here, and none touches one that is written. A block is one contiguous run of bytes, equal for
+    every engine of equal fingerprint.
+    """
+
+    def block_bytes(self, group: int) -> int:
+        """Bytes of one block of a cache group, over all its layers."""
+        ...
+
+    def read_block(self, group: int, block_id: int, out: Bytes) -> None:
+        """Copies a device block into `out`, `[block_bytes(group)]`."""
+        ...
+
+    def write_block(self, group: int, block_id: int, data: Bytes) -> None:
+        """Fills a device block from `data`, `[block_bytes(group)]`."""
+        ...
+
+
+class ProgramExecutor(KVMemory, Protocol):
     """Runs one program over one KV memory. Built once per model; holds weights, KV and scratch."""
 
     layout: KVLayout
@@ -130,27 +151,6 @@ class StepExecutor(Protocol):
 
     def close(self) -> None:
         """Releases everything; idempotent."""
-        ...
-
-
-class KVMemory(Protocol):
-    """The bytes of device blocks, for stores that copy them.
-
-    Both calls may come from any thread beside a running step: whoever plans transfers sees to it that no step writes
-    a block that is read here, and none touches one that is written. A block is one contiguous run of bytes, equal for
-    every engine of equal fingerprint.
-    """
-
-    def block_bytes(self, group: int) -> int:
-        """Bytes of one block of a cache group, over all its layers."""
-        ...
-
-    def read_block(self, group: int, block_id: int, out: Bytes) -> None:
-        """Copies a device block into `out`, `[block_bytes(group)]`."""
-        ...
-
-    def write_block(self, group: int, block_id: int, data: Bytes) -> None:
-        """Fills a device block from `data`, `[block_bytes(group)]`."""
         ...
 
 

@@ -210,11 +210,11 @@ class Tiers:
 
     # ---- stores
 
-    def plan_stores(self, now_s: float) -> None:
-        """Plans copies of what was computed, as many as each tier may have on their way."""
+    def plan_stores(self, now_s: float, most: int = MAX_STORING) -> None:
+        """Plans copies of what was computed, until so many blocks are on their way to each tier."""
         for book in self._books.values():
-            while book.backlog and book.num_storing < MAX_STORING and book.is_awake(now_s):
-                moves = self._next_moves(book)
+            while book.backlog and book.num_storing < most and book.is_awake(now_s):
+                moves = self._next_moves(book, most)
                 if moves:
                     transfer = self._plan(Direction.STORE, book, moves, -1, now_s)
                     book.num_storing += len(moves)
@@ -222,9 +222,9 @@ class Tiers:
                         self._readers.setdefault(move.block_id, []).append(transfer)
             self._let_go(book)
 
-    def _next_moves(self, book: TierBook) -> list[BlockMove]:
+    def _next_moves(self, book: TierBook, most: int) -> list[BlockMove]:
         moves = []
-        for name in list(islice(book.backlog, min(_BLOCKS_PER_STORE, MAX_STORING - book.num_storing))):
+        for name in list(islice(book.backlog, min(_BLOCKS_PER_STORE, most - book.num_storing))):
             record = book.backlog.pop(name)
             block_id = self._manager.computed_block(*name)
             if block_id is not None and not book.directory.knows(name) and book.directory.expect(record):

@@ -16,6 +16,7 @@ from octavo.errors import InvalidRequestError
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pin, Pins
 from octavo.kv.request_blocks import BlockIds
+from octavo.kv.tier_book import MAX_BACKLOG
 from octavo.kv.tiers import Tiers
 from octavo.kv.transfer import TransferEvent, TransferOrders
 from octavo.request.control import EngineLoad
@@ -233,6 +234,13 @@ class Scheduler:
         if self._tiers is None:
             return None
         self._tiers.plan_stores(now_s)
+        return self._tiers.take_orders()
+
+    def last_transfer_orders(self, now_s: float) -> TransferOrders | None:
+        """As `transfer_orders`, with all that is still to be stored; before the stores are closed."""
+        if self._tiers is None:
+            return None
+        self._tiers.plan_stores(now_s, MAX_BACKLOG)
         return self._tiers.take_orders()
 
     def next_lease_end_s(self) -> float | None:
