@@ -76,6 +76,9 @@ class AlwaysAwake(Waker):
     def take(self) -> bool:
         return True
 
+    def close(self) -> None:
+        pass
+
 
 class Engine:
     """Scheduler, KV manager and scripted executor in one loop with a clock that counts steps."""
