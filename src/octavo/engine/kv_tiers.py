@@ -16,14 +16,14 @@ from octavo.kv.tiers import Tiers
 
 
 class OpenTiers(NamedTuple):
-    """Tiers that can be used."""
+    """Tiers that can be used; None, both, if there are none."""
 
-    tiers: Tiers
-    desk: TransferDesk
+    tiers: Tiers | None = None
+    desk: TransferDesk | None = None
 
 
-def open_tiers(config: CacheConfig, memory: KVMemory, manager: KVManager, fingerprint: str) -> OpenTiers | None:
-    """Opens the tiers that the configuration asks for; None: it asks for none, or the only one cannot be used.
+def open_tiers(config: CacheConfig, memory: KVMemory, manager: KVManager, fingerprint: str) -> OpenTiers:
+    """Opens the tiers that the configuration asks for, as far as they can be used.
 
     Raises:
         ConfigError: not even one block fits a tier.
@@ -33,7 +33,7 @@ def open_tiers(config: CacheConfig, memory: KVMemory, manager: KVManager, finger
     stores = _open_stores(config, memory, manager, fingerprint, waker.wake)
     if not stores:
         waker.close()
-        return None
+        return OpenTiers()
     settings = [TierSettings(store.tier, store.capacity_bytes, store.num_bytes, store.inventory()) for store in stores]
     return OpenTiers(Tiers(manager, settings, lease_s=config.kv_lease_s), TransferDesk(stores, waker))
 
