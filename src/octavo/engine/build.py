@@ -89,13 +89,7 @@ def _build(
         max_model_len=memory.max_model_len,
         clock=clock,
     )
-    fingerprint = numerics_fingerprint(
-        weights_name(files, lasting=config.cache.kv_disk_path is not None),
-        program,
-        weights,
-        memory.layout,
-        config.execution.executor,
-    )
+    fingerprint = _fingerprint(loaded, files)
     manager = KVManager(
         memory.layout,
         enable_prefix_caching=config.cache.enable_prefix_caching,
@@ -154,6 +148,12 @@ class _Loaded:
     memory: MemoryPlan
     threads: int
     isa: str
+
+
+def _fingerprint(loaded: _Loaded, files: ModelFiles) -> str:
+    lasting = loaded.config.cache.kv_disk_path is not None
+    name, kind = weights_name(files, lasting=lasting), loaded.config.execution.executor
+    return numerics_fingerprint(name, loaded.program, loaded.weights, loaded.memory.layout, kind)
 
 
 def _build_native(loaded: _Loaded) -> tuple[ProgramExecutor, _native.ThreadPool]:
