@@ -19,18 +19,20 @@ NORMAL, CONTROL = 1, 3
 EOS = 256
 
 
+BYTE_VOCABULARY: dict[str, object] = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "gpt-2",
+    "tokenizer.ggml.tokens": [*CHARACTER_BY_BYTE, "<|end|>"],
+    "tokenizer.ggml.token_type": [NORMAL] * 256 + [CONTROL],
+    "tokenizer.ggml.merges": [],
+    "tokenizer.ggml.eos_token_id": EOS,
+}
+"""One token per byte, and an end-of-text token."""
+
+
 def byte_tokenizer() -> Tokenizer:
-    """One token per byte, and an end-of-text token."""
-    return from_gguf(
-        {
-            "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.pre": "gpt-2",
-            "tokenizer.ggml.tokens": [*CHARACTER_BY_BYTE, "<|end|>"],
-            "tokenizer.ggml.token_type": [NORMAL] * 256 + [CONTROL],
-            "tokenizer.ggml.merges": [],
-            "tokenizer.ggml.eos_token_id": EOS,
-        }
-    )
+    """The tokenizer of `BYTE_VOCABULARY`."""
+    return from_gguf(BYTE_VOCABULARY)
 
 
 def says(text: str) -> Callable[[Sequence[int], int, SamplingParams], int]:

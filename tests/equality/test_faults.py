@@ -76,17 +76,18 @@ def sharing_answers(tiny_file: TinyFile) -> Mapping[str, Answer]:
 
 
 def befall(request: Request, stage: str, at: int) -> Request:
-    """The request as a victim. `at`: where in the prompt the fault lies, or behind how many drawn tokens."""
+    """The request as a victim. `at`: how far from the prompt's end the fault lies, or behind how many drawn tokens."""
     name, prompt = f"{request.name}, {stage} {at}", list(request.prompt)
     if stage == "text":
         return replace(request, name=name, params=greedy(6, allowed_token_ids=(MARK,)))
     count = 1 + at % 3 if stage.startswith("sampler") else 1
-    prompt[at % len(prompt) : at % len(prompt)] = [MARKS[stage]] * count
+    place = len(prompt) - at % len(prompt)
+    prompt[place:place] = [MARKS[stage]] * count
     return Request(name, tuple(prompt), request.params.replace(max_tokens=count + 1, min_tokens=count + 1))
 
 
 cases = st.lists(
-    st.tuples(st.integers(0, 11), st.none() | st.sampled_from(sorted(MARKS)), st.integers(0, 90)),
+    st.tuples(st.integers(0, 11), st.none() | st.sampled_from(sorted(MARKS)), st.integers(0, 6) | st.integers(0, 90)),
     min_size=2,
     max_size=14,
     unique_by=lambda case: (case[0], case[1], None if case[1] is None else case[2]),

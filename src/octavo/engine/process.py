@@ -158,16 +158,20 @@ class CoreLoop:
             _send(self._outgoing, Kind.OUTPUTS, [refusal])
 
     def _take_control(self, payload: bytes) -> None:
-        request = wire.decode_control(payload)
+        try:
+            reply = self._obey(wire.decode_control(payload))
+        except msgspec.ValidationError as error:
+            reply = wire.unreadable_control(payload, error)
+        _send(self._outgoing, Kind.REPLY, reply)
+
+    def _obey(self, request: ControlRequest) -> ControlReply:
         command = self._commands.get(request.command)
         if command is None:
-            reply = ControlReply(call_id=request.call_id, error=f"unknown command {request.command!r}")
-        else:
-            try:
-                reply = ControlReply(call_id=request.call_id, result=command(request))
-            except REFUSALS as error:
-                reply = ControlReply(call_id=request.call_id, refusal=refusal_of(error))
-        _send(self._outgoing, Kind.REPLY, reply)
+            return ControlReply(call_id=request.call_id, error=f"unknown command {request.command!r}")
+        try:
+            return ControlReply(call_id=request.call_id, result=command(request))
+        except REFUSALS as error:
+            return ControlReply(call_id=request.call_id, refusal=refusal_of(error))
 
     def _abort(self, request: ControlRequest) -> None:
         self._core.abort(request.request_ids)

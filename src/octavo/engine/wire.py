@@ -14,9 +14,10 @@ import msgspec
 
 from octavo.config import EngineConfig
 from octavo.engine.output import EngineInfo
+from octavo.engine.refusals import refused_output
 from octavo.hub.files import ModelFiles
-from octavo.request.control import ControlReply, ControlRequest
-from octavo.request.outputs import FinishReason, RequestOutput
+from octavo.request.control import ControlReply, ControlRequest, Refusal
+from octavo.request.outputs import RequestOutput
 from octavo.request.request import GenerateRequest
 
 
@@ -83,11 +84,16 @@ decode_info = msgspec.msgpack.Decoder(EngineInfo).decode
 decode_failure = msgspec.msgpack.Decoder(Failure).decode
 
 
-class _Named(msgspec.Struct):
+class _RequestName(msgspec.Struct):
     request_id: str
 
 
-_decode_name = msgspec.msgpack.Decoder(_Named).decode
+class _ControlName(msgspec.Struct):
+    call_id: int
+
+
+_decode_request_name = msgspec.msgpack.Decoder(_RequestName).decode
+_decode_control_name = msgspec.msgpack.Decoder(_ControlName).decode
 
 
 def unreadable_request(payload: bytes, error: msgspec.ValidationError) -> RequestOutput:
@@ -96,14 +102,18 @@ def unreadable_request(payload: bytes, error: msgspec.ValidationError) -> Reques
     Raises:
         msgspec.ValidationError: not even its id can.
     """
+    return refused_output(_decode_request_name(payload).request_id, _unreadable(error))
+
+
+def unreadable_control(payload: bytes, error: msgspec.ValidationError) -> ControlReply:
+    """The same for a control request."""
+    return ControlReply(call_id=_decode_control_name(payload).call_id, refusal=_unreadable(error))
+
+
+def _unreadable(error: msgspec.ValidationError) -> Refusal:
     problem, _, place = str(error).partition(" - at `")
-    return RequestOutput(
-        request_id=_decode_name(payload).request_id,
-        finish_reason=FinishReason.ERROR,
-        error=problem,
-        error_status=400,
-        error_field=place.strip("$.`").rpartition(".")[2] or "request",
-    )
+    field = place.strip("$.`").rpartition(".")[2] or "request"
+    return Refusal(message=problem, status=400, field=field, value="(unreadable)")
 
 
 HIGH_WATER_MARK = 100_000
