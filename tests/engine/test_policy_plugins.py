@@ -4,9 +4,11 @@ import sys
 
 import pytest
 
-from octavo.config import SchedulerConfig
+from octavo.config import EngineConfig, SchedulerConfig
+from octavo.engine.build import build_core
 from octavo.engine.policies import scheduling_policy
 from octavo.errors import ConfigError
+from octavo.hub import resolve
 from octavo.scheduling.policy import SchedulingPolicy
 from octavo.scheduling.scheduler import Scheduler
 from tests.scheduling.harness import Engine, make_request
@@ -97,3 +99,16 @@ def test_a_plug_in_may_refuse_the_configuration_in_its_own_words(install):
 def test_the_contract_holds_for_what_is_built_in():
     for name in ("fcfs", "priority", "prefix"):
         assert isinstance(scheduling_policy(SchedulerConfig(scheduling_policy=name)), SchedulingPolicy)
+
+
+def test_a_policy_says_itself_whether_it_reads_priorities(install, tiny_model):
+    """Whatever it is called; whoever serves it asks the engine's facts."""
+    source = SHORTEST_FIRST.replace("request.num_prompt_tokens", "request.request.priority").replace(
+        'name="shortest",', 'name="classes", reads_priority=True,'
+    )
+    install("classy", source, classes="classy:make")
+    for name, reads in (("classes", True), ("priority", True), ("fcfs", False)):
+        config = EngineConfig.from_fields({"model": tiny_model, "scheduling_policy": name, "max_model_len": 64})
+        core, info = build_core(config, resolve(tiny_model), lambda: 0.0)
+        core.close()
+        assert (info.scheduling_policy, info.reads_priority) == (name, reads)

@@ -42,7 +42,6 @@ class RunningServer(Generic[Engine]):
 def running_server(
     start_engine: Callable[[], Awaitable[Engine]],
     config: ServerConfig | None = None,
-    scheduling_policy: str = "fcfs",
     stop_engine: Callable[[Engine], Awaitable[None]] | None = None,
 ) -> Iterator[RunningServer[Engine]]:
     """Runs a server for the length of the block."""
@@ -53,7 +52,7 @@ def running_server(
 
     async def main() -> None:
         running.engine = await start_engine()
-        running.context = build_context(running.engine, settings, scheduling_policy=scheduling_policy)
+        running.context = build_context(running.engine, settings)
         running.http = HttpServer(running.context)
 
         def announce(url: str) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -304,7 +305,14 @@ def test_a_server_without_tokenizer_takes_and_gives_ids() -> None:
 
 
 def test_priority_needs_its_policy() -> None:
-    with running_server(fake, scheduling_policy="priority") as running, httpx.Client(base_url=running.url) as http:
+    """Which need not be called so: the policy says itself whether it reads them."""
+
+    async def start() -> FakeEngine:
+        engine = FakeEngine()
+        engine.info = replace(engine.info, scheduling_policy="shortest", reads_priority=True)
+        return engine
+
+    with running_server(start) as running, httpx.Client(base_url=running.url) as http:
         assert http.post("/v1/completions", json={"prompt": "x", "priority": -3, "cache_salt": "s"}).status_code == 200
         assert running.engine.seen[-1][2] == {"tenant": "", "priority": -3, "cache_salt": "s", "session": None}
         check_error(http.post("/v1/completions", json={"prompt": "x", "priority": 2**63}), 400, "priority")

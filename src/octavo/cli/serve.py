@@ -104,7 +104,7 @@ async def _serve(
         except asyncio.CancelledError:
             return True  # told to stop while loading
     try:
-        context = build_context(engine, config, scheduling_policy=engine_config.scheduler.scheduling_policy)
+        context = build_context(engine, config)
         server = HttpServer(context)
         with stopped_by_signals(server.stop):
             return await server.run(listener, lambda url: _announce(url, engine.info))

@@ -133,6 +133,8 @@ def _build(
         isa=loaded.isa,
         async_scheduling=scheduler.max_in_flight > 1,
         kv_events=None if publisher is None else publisher.info,
+        scheduling_policy=policy.name,
+        reads_priority=policy.reads_priority,
         start_s=times.seconds,
     )
     return EngineCore(scheduler, runner, clock, publisher, desk), info

@@ -50,6 +50,10 @@ class EngineInfo:
     """Each step is planned while the one before it runs."""
     kv_events: KVStreamInfo | None = None
     """None: they are off."""
+    scheduling_policy: str = "fcfs"
+    """Its name."""
+    reads_priority: bool = False
+    """It looks at the priority of requests."""
     sampling_defaults: dict[str, float] = field(default_factory=dict)
     """temperature, top_p, top_k, ... that the model's own generation config recommends."""
     start_s: dict[str, float] = field(default_factory=dict)

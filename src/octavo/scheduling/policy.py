@@ -34,6 +34,8 @@ class SchedulingPolicy:
     but for what comes from `num_hit_tokens`."""
     follows_hits: bool = False
     """Whether `sort_key` reads `num_hit_tokens`, which is then kept up to date; a longer hit must not worsen a key."""
+    reads_priority: bool = False
+    """Whether it looks at the priority that a request carries. Where it does not, none but 0 is accepted over HTTP."""
     choose_victim: ChooseVictim = last_admitted
     """Who yields when blocks run out, unless `preemption_victim` names another rule."""
     urgency: Callable[[SchedulerRequest], int] | None = None
@@ -59,6 +61,7 @@ def _priority(_: SchedulerConfig) -> SchedulingPolicy:
     return SchedulingPolicy(
         name="priority",
         sort_key=lambda request: (request.request.priority, request.arrival_s, request.request_id),
+        reads_priority=True,
         choose_victim=least_urgent,
         urgency=lambda request: request.request.priority,
     )

@@ -32,7 +32,6 @@ def build_context(
     engine: ServingEngine,
     config: ServerConfig,
     *,
-    scheduling_policy: str = "fcfs",
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], float] = time.time,
 ) -> ServerContext:
@@ -44,7 +43,6 @@ def build_context(
         metrics=ServerMetrics(engine.info, config.metrics_prefix, clock),
         clock=clock,
         wall_clock=wall_clock,
-        scheduling_policy=scheduling_policy,
         fingerprint=f"octavo-{octavo.__version__}",
     )
 

@@ -26,7 +26,6 @@ class ServerContext:
     """Monotonic seconds, for durations."""
     wall_clock: Callable[[], float]
     """Unix seconds, for `created`."""
-    scheduling_policy: str
     fingerprint: str
     """`system_fingerprint`: equal fingerprints, equal tokens for equal requests."""
 

@@ -98,7 +98,7 @@ class ChatCompletions:
             prompts=[prompt.token_ids],
             params=params,
             tenant=tenant,
-            priority=check_priority(body, self._server.scheduling_policy),
+            priority=check_priority(body, self._server.engine.info),
             cache_salt=check_cache_salt(body),
             session=check_session(body),
         )

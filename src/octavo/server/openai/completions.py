@@ -96,7 +96,7 @@ class Completions:
             prompts=[prompt.token_ids for prompt in prompts],
             params=params,
             tenant=tenant,
-            priority=check_priority(body, self._server.scheduling_policy),
+            priority=check_priority(body, self._server.engine.info),
             cache_salt=check_cache_salt(body),
             session=check_session(body),
         )

@@ -83,6 +83,8 @@ class GenerationBody(RequestBody):
     session_lease_s: Annotated[
         float | None, Honoured("with `session_id`: seconds from its last use for which it lives; 600 at first")
     ] = None
-    priority: Annotated[int | None, Honoured("lower first; needs `--scheduling-policy priority`, else only 0")] = None
+    priority: Annotated[
+        int | None, Honoured("lower first; needs a policy that reads it, such as `priority`; else only 0")
+    ] = None
     structured_outputs: Annotated[Any, Refused(STRUCTURED)] = None
     response_format: Annotated[Any, Refused(STRUCTURED, neutral=({"type": "text"},))] = None

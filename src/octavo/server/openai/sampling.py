@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from octavo.engine.output import EngineInfo
 from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
@@ -76,15 +77,15 @@ def check_streaming(body: GenerationBody) -> None:
         raise InvalidRequestError("stream_options.include_obfuscation", True, "obfuscation is not supported")
 
 
-def check_priority(body: GenerationBody, scheduling_policy: str) -> int:
+def check_priority(body: GenerationBody, info: EngineInfo) -> int:
     """The request's priority.
 
     Raises:
         InvalidRequestError: it would have no effect under the server's policy, or is no 64-bit integer.
     """
     priority = body.priority or 0
-    if priority and scheduling_policy != "priority":
-        problem = f"has no effect under the policy {scheduling_policy!r}; start with --scheduling-policy priority"
+    if priority and not info.reads_priority:
+        problem = f"has no effect under the policy {info.scheduling_policy!r}; start with --scheduling-policy priority"
         raise InvalidRequestError("priority", priority, problem)
     if not -(2**63) <= priority < 2**63:
         raise InvalidRequestError("priority", priority, "must be a 64-bit integer")
