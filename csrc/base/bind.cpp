@@ -41,6 +41,8 @@ std::vector<std::string> available_isa_names() {
 }  // namespace
 
 void bind_base(nb::module_& m) {
+  m.def("set_leak_warnings", nb::set_leak_warnings, nb::arg("wanted"),
+        "Whether objects that still live at the interpreter's end are listed on stderr (the default).");
   nb::class_<ThreadPool>(m, "ThreadPool", "Compute threads shared by the executor and the sampler.")
       .def(nb::init<int>(), nb::arg("threads"))
       .def_prop_ro("threads", &ThreadPool::threads)

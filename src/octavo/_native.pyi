@@ -24,6 +24,9 @@ class ThreadPool:
     def trace_run(self, chunks_by_stage: Sequence[int]) -> list[list[int]]:
         """Runs empty stages of the given numbers of chunks; returns [stage][chunk] -> thread that ran it."""
 
+def set_leak_warnings(wanted: bool) -> None:
+    """Whether objects that still live at the interpreter's end are listed on stderr (the default)."""
+
 def available_isas() -> list[str]:
     """Kernel paths that this CPU can run, the slowest first."""
 

@@ -4,11 +4,14 @@ Generations share the core: several threads may generate, and a generation may r
 something else) while another goes on. A step serves all of them; what it brings one that rests waits for it.
 """
 
+import atexit
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
+from octavo import _native
 from octavo.engine.core import EngineCore
 from octavo.engine.output import GenerationDelta
 from octavo.engine.output_processor import RequestStream
@@ -61,6 +64,11 @@ class LocalEngine:
         """To be aborted by whoever has the core next: a generator may be finalised anywhere, even in mid-step."""
         self._lost: str | None = None
         """Why the core cannot go on."""
+        self._keeper: int | None = None
+        """The only thread that may still have the core."""
+        _LIVE.add(self)
+        atexit.unregister(_keep_all_cores)  # the last to be registered is the first to be called, so while steps may
+        atexit.register(_keep_all_cores)  # still run, whoever runs them
 
     def run(self, streams: Sequence[RequestStream]) -> Generator[GenerationDelta, None, None]:
         """Runs requests, yielding their deltas; leaving the loop early ends those that still run.
@@ -95,6 +103,13 @@ class LocalEngine:
         self._lost = "it was closed"
         self._have_core(EngineCore.close)
 
+    def keep(self) -> None:
+        """Waits for the core and keeps it from all other threads, which wait for it from now on."""
+        while not self._take_turn(lambda: True, wait=True):
+            pass
+        self._keeper = threading.get_ident()
+        self._end_turn()
+
     def _have_core(
         self,
         use: Callable[[EngineCore], Answer],
@@ -117,11 +132,16 @@ class LocalEngine:
 
     def _take_turn(self, while_needed: Callable[[], bool], wait: bool) -> bool:
         with self._changed:
-            if self._busy and wait:
+            if not self._is_free and wait:
                 self._changed.wait(PATIENCE_S)
-            mine = not self._busy and while_needed()
+            mine = self._is_free and while_needed()
             self._busy = self._busy or mine
         return mine
+
+    @property
+    def _is_free(self) -> bool:
+        """For this thread."""
+        return not self._busy and self._keeper in (None, threading.get_ident())
 
     def _end_turn(self) -> None:
         """Gives the core back, having aborted what was given up meanwhile by those who found it taken."""
@@ -176,3 +196,16 @@ class LocalEngine:
             request_id = self._given_up.popleft()
             if self._run_by_id.pop(request_id, None) is not None and self._lost is None:
                 core.abort([request_id])
+
+
+_LIVE: weakref.WeakSet[LocalEngine] = weakref.WeakSet()
+
+
+def _keep_all_cores() -> None:
+    """At the interpreter's end only daemon threads are left beside the main one. One that comes back from a native call
+    then is ended where it stands, and a C++ frame that is ended by force takes the process down. So nobody may be in a
+    step, or begin one, any more. What these threads hold cannot be freed, which is no leak worth a warning."""
+    if threading.active_count() > 1:
+        _native.set_leak_warnings(False)
+    for engine in list(_LIVE):
+        engine.keep()

@@ -6,6 +6,7 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 from typing import Protocol
 
+from octavo.errors import EngineDeadError
 from octavo.execution.protocols import StepExecutor
 from octavo.scheduling.plan import StepPlan, StepResult
 
@@ -102,10 +103,11 @@ def _end(thread: Thread, plans: SimpleQueue[StepPlan | None]) -> None:
 
 
 def _run_all(executor: StepExecutor, plans: SimpleQueue[StepPlan | None], outcomes: SimpleQueue[Outcome]) -> None:
-    """Runs plans until None comes, or one raises."""
+    """Runs plans until None comes, or one raises. Who waits for a step behind that is told."""
     while (plan := plans.get()) is not None:
         try:
             outcomes.put(executor.execute(plan))
         except BaseException as error:  # whoever waits for the step raises it
             outcomes.put(error)
             return
+    outcomes.put(EngineDeadError("no more steps are run"))
