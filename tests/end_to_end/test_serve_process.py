@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import psutil
@@ -189,3 +190,31 @@ def test_no_socket_but_the_servers_listens_on_the_network(tiny_file: str) -> Non
         listening = [c.laddr for p in mine for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
         port = int(process.url.rsplit(":", 1)[1])
         assert [tuple(address) for address in listening] == [("127.0.0.1", port)]
+
+
+SIGTERM_AT = """
+import importlib, os, signal
+owner, name = sys.argv.pop(1).rsplit(".", 1)
+owner = importlib.import_module(owner)
+whole = getattr(owner, name)
+
+def signalled(*arguments, **named):
+    result = whole(*arguments, **named) if owner.__name__ == "tempfile" else None
+    os.kill(os.getpid(), signal.SIGTERM)
+    return whole(*arguments, **named) if result is None else result
+
+setattr(owner, name, signalled)
+"""
+
+
+@pytest.mark.parametrize(
+    "place", ["tempfile.mkdtemp", "subprocess.Popen", "octavo.hub.resolve", "octavo.engine.wire.encode_order"]
+)
+def test_sigterm_early_in_the_start_leaves_nothing_behind(tiny_file: str, tmp_path: Path, place: str) -> None:
+    """Sent at the call of a function that the start comes by; it ends as it does later on."""
+    program = f"import sys\n{SIGTERM_AT}\n{RUN}"
+    command = [sys.executable, "-P", "-c", program, place, "serve", tiny_file, "--port=0"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert not list(tmp_path.iterdir())

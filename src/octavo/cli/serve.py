@@ -1,8 +1,12 @@
 """`octavo serve`: the HTTP server."""
 
+import contextlib
+import signal
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,6 +57,7 @@ def serve(
       octavo serve --config server.yaml
     """
     from octavo.engine.core_process import CoreProcess
+    from octavo.engine.signals import held_back_signals
     from octavo.server.listener import bind
 
     named = {} if model is None else {"model": model}
@@ -60,12 +65,30 @@ def serve(
     engine = EngineConfig.from_fields(
         named | {name: value for name, value in settings.items() if name not in SERVER_FIELDS}
     )
-    with bind(server) as listener, CoreProcess() as process:
+    with bind(server) as listener, _ended_by_sigterm(), contextlib.ExitStack() as stack:
+        with held_back_signals():
+            process = stack.enter_context(CoreProcess())
         files = _fetch(engine)
         process.load(engine, files)
         ended_well = _run(server, engine, files, process, listener)
     if not ended_well:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, so that nothing is left behind; once there is an event loop it does as the
+    loop says. Further ones do nothing."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fetch(engine: EngineConfig) -> "ModelFiles":

@@ -35,9 +35,13 @@ class CoreProcess:
         """Starts the process, which waits for its order on standard input. That pipe stays open for the life of the
         client: when it closes, the process ends at once."""
         self.folder = _socket_folder()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, env=_same_imports()
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, env=_same_imports()
+            )
+        except BaseException:
+            self.hide_sockets()
+            raise
 
     @property
     def pid(self) -> int:
