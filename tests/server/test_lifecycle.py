@@ -206,3 +206,25 @@ def test_a_drain_does_not_wait_for_an_engine_that_hangs(signals: int, monkeypatc
         assert state.in_flight == 0
 
     asyncio.run(asyncio.wait_for(drain(), 10))
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
+def test_a_request_that_does_not_arrive_in_full_holds_up_no_drain(
+    server: FakeServer, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client is told at once, and nothing has to be broken off."""
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection, httpx.Client(base_url=server.url) as other:
+        running = send_raw(server.url, ENDLESS)
+        wait_until(lambda: len(server.engine.live) == 1, "another request runs")
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+        connection.sendall(head.encode() + b'{"prompt": ')
+        wait_until(lambda: other.get("/load").json()["num_http_in_flight"] >= 1, "the server listens")
+        server.in_loop(server.http.stop)
+        answer = connection.recv(10_000).decode()
+        assert answer.startswith("HTTP/1.1 503 ") and '"code":"shutting_down"' in answer
+        assert server.ended_well is None  # the other one may still finish
+        server.in_loop(server.engine.gate.set)
+        running.close()
+    wait_until(lambda: server.ended_well is True, "the server has ended")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -1,5 +1,6 @@
 """From the bytes of a request to a checked object: limits first, then JSON, then types, then unknown fields."""
 
+import asyncio
 import json
 from typing import Any, TypeVar
 
@@ -7,22 +8,23 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from octavo.errors import InvalidRequestError
+from octavo.server.context import ServerContext
 from octavo.server.errors import ApiError
 from octavo.server.fields import RequestBody
 
 Body = TypeVar("Body", bound=RequestBody)
 
 
-async def read_body(request: Request, model: type[Body], max_bytes: int) -> Body:
+async def read_body(request: Request, model: type[Body], server: ServerContext) -> Body:
     """Reads and validates a JSON body.
 
     Raises:
-        ApiError: 413 beyond `max_bytes` (as soon as that is clear), 415 for another content type or an encoded body,
-            400 for everything else, naming the field.
+        ApiError: 413 beyond `max_body_bytes` (as soon as that is clear), 415 for another content type or an encoded
+            body, 503 if the server stops taking requests meanwhile, 400 for everything else, naming the field.
         InvalidRequestError: a field that exists but is not supported holds a value that would have an effect.
     """
     _check_headers(request)
-    raw = await _read_limited(request, max_bytes)
+    raw = await _read_while_taken(request, server)
     try:
         body = model.model_validate_json(raw)
     except ValidationError as error:
@@ -41,6 +43,21 @@ def _check_headers(request: Request) -> None:
         # Decompressing would let a small request become a huge one.
         problem = f"send the body as it is, without Content-Encoding '{encoding}'"
         raise ApiError(415, problem, param="Content-Encoding", code="unsupported_media_type")
+
+
+async def _read_while_taken(request: Request, server: ServerContext) -> bytes:
+    """Without this a client that sends half a request would hold up the server's end."""
+    reading = asyncio.ensure_future(_read_limited(request, server.config.max_body_bytes))
+    refusing = asyncio.ensure_future(server.state.refusing())
+    try:
+        await asyncio.wait({reading, refusing}, return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            return reading.result()
+        raise refusing.result()
+    finally:
+        for task in (reading, refusing):
+            task.cancel()
+        await asyncio.wait({reading, refusing})
 
 
 async def _read_limited(request: Request, max_bytes: int) -> bytes:

@@ -32,6 +32,7 @@ class ServerState:
         self._idle = asyncio.Event()
         self._idle.set()
         self._cut_off: asyncio.Future[ApiError] = asyncio.get_running_loop().create_future()
+        self._refusing = asyncio.Event()
 
     def refusal(self) -> ApiError | None:
         """Why a new request cannot be taken; None if it can."""
@@ -64,6 +65,7 @@ class ServerState:
     def die(self, reason: str) -> None:
         """Notes that the engine is gone, and ends what runs: some of it might wait for an answer for ever."""
         self.phase, self.death_reason = Phase.DEAD, reason
+        self._refusing.set()
         self.cut_off_now(engine_dead())
 
     async def drain(self, timeout_s: float) -> None:
@@ -71,6 +73,7 @@ class ServerState:
         off and waits until each has told its client, but not for an engine that hangs."""
         if self.phase is Phase.SERVING:
             self.phase = Phase.DRAINING
+        self._refusing.set()
         idle = asyncio.ensure_future(self._idle.wait())
         ends: set[asyncio.Future[Any]] = {idle, self._cut_off}
         try:
@@ -80,6 +83,12 @@ class ServerState:
                 await asyncio.wait({idle}, timeout=FAREWELL_S)
         finally:
             idle.cancel()
+
+    async def refusing(self) -> ApiError:
+        """Returns what to tell clients when nothing new is taken any more, a request that has not arrived in full
+        included."""
+        await self._refusing.wait()
+        return self.refusal() or shutting_down()
 
     def cut_off_now(self, farewell: ApiError) -> None:
         """Ends the patience with running requests; `farewell` is what their clients are told."""

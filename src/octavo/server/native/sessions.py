@@ -65,7 +65,7 @@ class Sessions:
     async def create(self, request: Request) -> Response:
         """Opens a session, or begins the lease of an open one anew. With a prompt or messages these are computed, if
         they are not cached, and held. Refused with numbers if they cannot be: 400 for good, 429 for now."""
-        body = await read_body(request, SessionBody, self._server.config.max_body_bytes)
+        body = await read_body(request, SessionBody, self._server)
         pin = pin_request(body.session_id or f"session-{uuid.uuid4().hex}", body.lease_s, lease_field="lease_s")
         self._server.model_name(body.model)
         prompt = await self._prompt_ids(body)
@@ -88,7 +88,7 @@ class Sessions:
 
     async def extend(self, request: Request) -> Response:
         """Begins a session's lease anew."""
-        body = await read_body(request, LeaseBody, self._server.config.max_body_bytes)
+        body = await read_body(request, LeaseBody, self._server)
         state = await self._server.engine.session(_id(request), tenant=tenant_of(request))
         pin = pin_request(state.session_id, body.lease_s, lease_field="lease_s")
         return json_response(self._entry(await self._server.engine.extend_session(pin, tenant=tenant_of(request))))

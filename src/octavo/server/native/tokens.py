@@ -46,7 +46,7 @@ class Tokens:
 
     async def tokenize(self, request: Request) -> Response:
         """Token ids of a text or conversation."""
-        body = await read_body(request, TokenizeBody, self._server.config.max_body_bytes)
+        body = await read_body(request, TokenizeBody, self._server)
         self._server.model_name(body.model)
         token_ids = await self._encode(body)
         answer: dict[str, Any] = {
@@ -78,7 +78,7 @@ class Tokens:
 
     async def detokenize(self, request: Request) -> Response:
         """Text of token ids."""
-        body = await read_body(request, DetokenizeBody, self._server.config.max_body_bytes)
+        body = await read_body(request, DetokenizeBody, self._server)
         self._server.model_name(body.model)
         check_ids(body.tokens, self._server.engine.info.vocab_size, "tokens")
         tokenizer, skip_special = self._tokenizer("tokens"), bool(body.skip_special_tokens)

@@ -82,7 +82,7 @@ class ChatCompletions:
     async def __call__(self, request: Request) -> Response:
         """Answers one request."""
         arrival = self._server.clock()
-        body = await read_body(request, ChatBody, self._server.config.max_body_bytes)
+        body = await read_body(request, ChatBody, self._server)
         with _chat_spellings(body):
             order = await self._order(body, arrival, tenant_of(request))
             answer = Answer(self._server, order)

@@ -78,7 +78,7 @@ class Completions:
     async def __call__(self, request: Request) -> Response:
         """Answers one request."""
         arrival = self._server.clock()
-        body = await read_body(request, CompletionBody, self._server.config.max_body_bytes)
+        body = await read_body(request, CompletionBody, self._server)
         order = await self._order(body, arrival, tenant_of(request))
         return await respond(request, self._server, Answer(self._server, order), stream=bool(body.stream))
 
