@@ -16,7 +16,7 @@ def isolate(
                                     6  given up | 7  done
 
     The order of the places is kept: whoever goes on from blocks that another request fills in the same step stands
-    behind it. With one bad request among n, about as many again as n are run, in 2 log2(n) attempts.
+    behind it. With one bad request among n, at most twice as many again are run, in 2 log2(n) more attempts.
 
     Raises:
         WorkerLostError: from `attempt`, at once. No other exception of it comes out of here.
