@@ -154,7 +154,7 @@ def time_wire(outputs: Sequence[list[RequestOutput]]) -> dict[str, float]:
     core_s: list[float] = []
     client_s: list[float] = []
     with tempfile.TemporaryDirectory() as folder, zmq.Context() as context:
-        incoming_address, address = wire.addresses(Path(folder))
+        incoming_address, address, _ = wire.addresses(Path(folder))
         with (
             context.socket(zmq.PUSH) as outgoing,
             context.socket(zmq.PULL) as received,

@@ -12,6 +12,7 @@ from octavo.config import EngineConfig
 from octavo.engine import wire
 from octavo.engine.build import Instrument, build_core
 from octavo.engine.client import CoreClient
+from octavo.engine.load_window import LoadSender
 from octavo.engine.process import serve_core
 from octavo.hub import resolve
 from tests.equality.faults import Fault
@@ -30,13 +31,14 @@ class CoreThread:
     def _run(self, config: EngineConfig, instrument: Instrument) -> None:
         ticks = iter(range(10**9))
         core, info = build_core(config, resolve(config.model.model), lambda: float(next(ticks)), instrument)
-        input_address, output_address = wire.addresses(self.folder)
+        sockets = wire.addresses(self.folder)
         with zmq.Context() as context, context.socket(zmq.PULL) as incoming, context.socket(zmq.PUSH) as outgoing:
-            for socket, address in ((incoming, input_address), (outgoing, output_address)):
+            for socket, address in ((incoming, sockets.input), (outgoing, sockets.output)):
                 socket.setsockopt(zmq.RECONNECT_IVL, wire.RECONNECT_MS)
                 socket.setsockopt(zmq.LINGER, 2000)
                 socket.connect(address)
-            self._exit_code = serve_core(core, info, incoming, outgoing)
+            loads = LoadSender(context, sockets.load, core.load)
+            self._exit_code = serve_core(core, info, incoming, outgoing, loads)
 
     async def wait(self) -> int:
         """See `CoreProcess.wait`."""

@@ -20,6 +20,7 @@ from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult
+from octavo.scheduling.request_state import RequestStatus
 from octavo.scheduling.scheduler import Scheduler
 
 FULL = AttentionSpec(num_kv_heads=1, head_dim=4)
@@ -174,11 +175,22 @@ class Engine:
         return plan
 
     def check(self) -> None:
-        """All laws."""
+        """All laws, and the figures that are kept up to date against those counted anew."""
         self.manager.check()
         self.pins.check()
         if self.tiers is not None:
             self.tiers.check()
+        self._check_figures()
+
+    def _check_figures(self) -> None:
+        load, requests = self.scheduler.load(), self.scheduler._requests.values()
+        waiting = [request for request in requests if request.status is not RequestStatus.RUNNING]
+        assert load.num_waiting_tokens == sum(len(request.token_ids) for request in waiting)
+        assert load.num_running_tokens + load.num_waiting_tokens == sum(len(request.token_ids) for request in requests)
+        assert load.num_tokens_to_run >= load.num_running - len(self.in_flight)
+        if load.num_waiting_cached_tokens is not None:
+            followed = [request for request in waiting if request.status is not RequestStatus.WAITING_FOR_KV]
+            assert load.num_waiting_cached_tokens == sum(request.num_hit_tokens for request in followed)
 
     def let_time_pass(self) -> None:
         """One second, in which stores work."""

@@ -3,12 +3,13 @@
 import asyncio
 import codecs
 import hashlib
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
 from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, SessionNotFoundError
-from octavo.request.control import EngineLoad
+from octavo.request.control import EngineLoad, TierFigures
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.params import SamplingParams, validate_against_vocabulary
 from octavo.request.pin import PinRequest, SessionState
@@ -219,6 +220,9 @@ class FakeEngine:
         return self._sessions.pop((tenant, session_id), None) is not None
 
     async def load(self) -> EngineLoad:
+        return self.newest_load()
+
+    def newest_load(self) -> EngineLoad:
         if not self.alive:
             raise EngineDeadError(self._dead.result())
         counters = {"prompt_tokens": self.num_prompt, "generation_tokens": self.num_generated, "steps": 3}
@@ -228,6 +232,13 @@ class FakeEngine:
             num_free_blocks=1000 - len(self.live),
             num_blocks=1000,
             num_cached_blocks=0,
+            num_pinned_blocks=7,
+            num_sessions=len(self._sessions),
+            num_waiting_tokens=300,
+            num_running_tokens=20,
+            decode_step_s=0.02,
+            published_s=time.monotonic(),
+            tiers=[TierFigures(tier="disk", num_blocks=3, used_bytes=30, capacity_bytes=100)],
             counters={name: float(value) for name, value in counters.items()},
         )
 

@@ -7,7 +7,10 @@ import openai
 import pytest
 
 import octavo
+from tests.server.conftest import fake
 from tests.server.fake_engine import BOS, IM_END
+from tests.server.running import running_server
+from tests.server.test_fields import DOCS
 from tests.server.test_refusals import check_error
 
 
@@ -70,6 +73,28 @@ def test_probes_and_version(http: httpx.Client) -> None:
     assert load["num_running"] == 0
     assert load["num_http_in_flight"] == 0
     assert load["num_blocks"] == 1000
+
+
+def test_the_load_card_says_what_the_engine_can_and_how_busy_it_is(http: httpx.Client) -> None:
+    card = http.get("/load").json()
+    fixed = {"version", "models", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"}
+    assert fixed | {"kv_bytes_per_token", "kv_root"} <= set(card)
+    assert (card["models"], card["max_model_len"], card["block_size"]) == (["fake", "fake-alias"], 512, 16)
+    assert (card["num_pinned_blocks"], card["num_waiting_tokens"], card["decode_step_s"]) == (7, 300, 0.02)
+    assert card["prefill_tokens_per_s"] is None and card["num_waiting_cached_tokens"] is None
+    assert card["tiers"] == [{"tier": "disk", "num_blocks": 3, "used_bytes": 30, "capacity_bytes": 100}]
+    assert 0 <= card["age_s"] < 10 and "published_s" not in card
+
+
+def test_every_field_of_the_load_card_is_in_the_docs(http: httpx.Client) -> None:
+    page = (DOCS / "server.md").read_text()
+    assert [name for name in http.get("/load").json() if f"| `{name}` |" not in page] == []
+
+
+def test_a_dead_engine_has_no_load() -> None:
+    with running_server(fake) as running:
+        running.in_loop(lambda: running.engine.kill("it is gone"))
+        check_error(httpx.get(f"{running.url}/load"), 503)
 
 
 def test_openapi_refers_to_nothing_that_is_missing(http: httpx.Client) -> None:

@@ -226,8 +226,16 @@ class AsyncLLM:
         return await self._client.end_session(tenant, session_id)
 
     async def load(self) -> EngineLoad:
-        """Figures and counters of the engine core."""
+        """Figures and counters of the engine core, as they are between two steps."""
         return await self._client.load()
+
+    def newest_load(self) -> EngineLoad:
+        """The same as they were when the core began its step, or came to rest; at once.
+
+        Raises:
+            EngineDeadError: the core is gone.
+        """
+        return self._client.newest_load()
 
     async def reset_prefix_cache(self) -> bool:
         """Forgets cached prefixes, those that sessions hold, too; False while requests run."""

@@ -131,6 +131,7 @@ def _build(
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         threads=threads,
         isa=loaded.isa,
+        kv_root=manager.chain_root.hex(),
         async_scheduling=scheduler.max_in_flight > 1,
         kv_events=None if publisher is None else publisher.info,
         scheduling_policy=policy.name,

@@ -12,6 +12,7 @@ import zmq.asyncio
 
 from octavo.engine import wire
 from octavo.engine.core_process import SHUTDOWN_PATIENCE_S, CoreProcess
+from octavo.engine.load_window import LoadReceiver
 from octavo.engine.output import EngineInfo
 from octavo.engine.refusals import error_of
 from octavo.engine.wire import Kind
@@ -41,9 +42,10 @@ class CoreClient:
         """Takes charge of a process that has its order: `close` ends it."""
         self._process = process
         self._context = zmq.asyncio.Context()
-        input_address, output_address = wire.addresses(process.folder)
-        self._to_core = self._bind(zmq.PUSH, input_address)
-        self._from_core = self._bind(zmq.PULL, output_address)
+        sockets = wire.addresses(process.folder)
+        self._to_core = self._bind(zmq.PUSH, sockets.input)
+        self._from_core = self._bind(zmq.PULL, sockets.output)
+        self._loads = LoadReceiver(self._context, sockets.load)
         self._queues: dict[str, asyncio.Queue[RequestOutput | EngineDeadError]] = {}
         self._calls: dict[int, asyncio.Future[ControlReply]] = {}
         self._call_ids = itertools.count()
@@ -171,12 +173,25 @@ class CoreClient:
                 self._queues[request_id].put_nowait(ended)
 
     async def load(self) -> EngineLoad:
-        """How busy the core is.
+        """How busy the core is, when it has ended its step.
 
         Raises:
             EngineDeadError: the core is gone.
         """
-        return msgspec.convert((await self._call("load")).result, EngineLoad)
+        load = msgspec.convert((await self._call("load")).result, EngineLoad)
+        self._loads.take(load)
+        return load
+
+    def newest_load(self) -> EngineLoad:
+        """How busy the core was at the last time that it said so, mostly when it began its step; at once.
+
+        Raises:
+            EngineDeadError: the core is gone.
+        """
+        newest = self._loads.newest() if self.alive else None
+        if newest is None:
+            raise EngineDeadError(self._epitaph())
+        return newest
 
     async def reset_prefix_cache(self) -> bool:
         """Forgets cached prefixes; False while requests hold blocks."""
@@ -256,6 +271,7 @@ class CoreClient:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._to_core.close(linger=0)
         self._from_core.close(linger=0)
+        self._loads.close()
         self._context.term()
 
     async def _end_process(self) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
+from octavo.engine.step_rates import StepRates
 from octavo.engine.stepping import InBackground, InTurn, Stepping
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import Waker
@@ -58,6 +59,9 @@ class EngineCore:
         self._in_flight: deque[StepPlan] = deque()
         self._waits_for_kv = False
         """Nothing ran when the core was stepped last, although there is work."""
+        self._rates = StepRates()
+        self.before_landing: Callable[[StepPlan], None] = lambda plan: None
+        """Called with the newest plan before the core waits for a step."""
         self._step_seconds = dict.fromkeys(("schedule_s", "prepare_s", "execute_s", "sample_s", "update_s"), 0.0)
 
     @property
@@ -144,9 +148,12 @@ class EngineCore:
             if self._publisher is not None:
                 self._publisher.flush()  # stores may have reported something
             return []
+        self.before_landing(self._in_flight[-1])
         result = self._stepping.land()
         landed = self._clock()
-        outputs = self._scheduler.update(self._in_flight.popleft(), result, landed)
+        plan = self._in_flight.popleft()
+        outputs = self._scheduler.update(plan, result, landed)
+        self._rates.measured(plan, result.timings)
         if self._desk is not None:
             self._desk.landed(result.step)
         spent = self._step_seconds
@@ -184,8 +191,16 @@ class EngineCore:
 
     def load(self) -> EngineLoad:
         """How busy the core is, with the totals of its counters; step times in seconds beside them."""
+        now_s = self._clock()
+        self._scheduler.pins.expire(now_s)
         load = self._scheduler.load()
-        return msgspec.structs.replace(load, counters={**load.counters, **self._step_seconds})
+        return msgspec.structs.replace(
+            load,
+            counters={**load.counters, **self._step_seconds},
+            decode_step_s=self._rates.decode_step_s,
+            prefill_tokens_per_s=self._rates.prefill_tokens_per_s,
+            published_s=now_s,
+        )
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached prefixes; False (and nothing done) while requests hold blocks."""

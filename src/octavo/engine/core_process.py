@@ -50,8 +50,14 @@ class CoreProcess:
 
     def load(self, config: EngineConfig, model: ModelFiles) -> None:
         """Gives the order to load a model; once. A process that is gone already is noticed by `wait`."""
-        input_address, output_address = wire.addresses(self.folder)
-        order = StartOrder(config=config, model=model, input_address=input_address, output_address=output_address)
+        sockets = wire.addresses(self.folder)
+        order = StartOrder(
+            config=config,
+            model=model,
+            input_address=sockets.input,
+            output_address=sockets.output,
+            load_address=sockets.load,
+        )
         pipe = self._process.stdin
         if pipe is None:
             raise RuntimeError("the core process was started without a pipe")
@@ -115,7 +121,8 @@ class CoreProcess:
 def _socket_folder() -> Path:
     """A new folder of mode 0700, so that its sockets are for this user only. The system bounds a socket's path: where
     the usual folder for temporary files lies too deep, /tmp has to do."""
-    longest = wire.addresses(Path(tempfile.gettempdir()) / f"octavo-{'x' * 8}")[1].removeprefix("ipc://")
+    usual = wire.addresses(Path(tempfile.gettempdir()) / f"octavo-{'x' * 8}")
+    longest = max(usual, key=len).removeprefix("ipc://")
     fits = len(os.fsencode(longest)) <= _SOCKET_PATH_MAX_BYTES
     return Path(tempfile.mkdtemp(prefix="octavo-", dir=None if fits else "/tmp"))
 

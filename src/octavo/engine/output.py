@@ -46,6 +46,8 @@ class EngineInfo:
     """Tokens that they hold in requests of `max_model_len` tokens."""
     num_full_length_requests: int = 0
     """Requests of `max_model_len` tokens that they hold at one time."""
+    kv_root: str = ""
+    """Root of the hash chains that name KV blocks, hexadecimal: what another process needs to compute them."""
     async_scheduling: bool = False
     """Each step is planned while the one before it runs."""
     kv_events: KVStreamInfo | None = None

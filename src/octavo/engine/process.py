@@ -21,6 +21,7 @@ import zmq
 from octavo.engine import wire
 from octavo.engine.build import build_core
 from octavo.engine.core import EngineCore
+from octavo.engine.load_window import LoadSender
 from octavo.engine.output import EngineInfo
 from octavo.engine.refusals import REFUSALS, refusal_of
 from octavo.engine.wire import Kind, StartOrder
@@ -44,7 +45,7 @@ def main() -> int:
     incoming = _connect(context, zmq.PULL, order.input_address)
     try:
         before["order"] = time.monotonic() - imported
-        return _serve(order, before, incoming, outgoing)
+        return _serve(order, before, context, incoming, outgoing)
     finally:
         outgoing.close(linger=2000)
         incoming.close(linger=0)
@@ -67,7 +68,11 @@ def _exit_with_client(pipe: int) -> None:
 
 
 def _serve(
-    order: StartOrder, before: dict[str, float], incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes]
+    order: StartOrder,
+    before: dict[str, float],
+    context: zmq.Context[zmq.Socket[bytes]],
+    incoming: zmq.Socket[bytes],
+    outgoing: zmq.Socket[bytes],
 ) -> int:
     """`before`: seconds of the start so far, by phase."""
     try:
@@ -80,10 +85,13 @@ def _serve(
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-    return serve_core(core, replace(info, start_s={**before, **info.start_s}), incoming, outgoing)
+    loads = LoadSender(context, order.load_address, core.load)
+    return serve_core(core, replace(info, start_s={**before, **info.start_s}), incoming, outgoing, loads)
 
 
-def serve_core(core: EngineCore, info: EngineInfo, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes]) -> int:
+def serve_core(
+    core: EngineCore, info: EngineInfo, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes], loads: LoadSender
+) -> int:
     """Says that a core is ready, and runs it until it is told to shut down or breaks. Closes it.
 
     Returns:
@@ -91,12 +99,13 @@ def serve_core(core: EngineCore, info: EngineInfo, incoming: zmq.Socket[bytes], 
     """
     _send(outgoing, Kind.READY, info)
     try:
-        CoreLoop(core, incoming, outgoing).run()
+        CoreLoop(core, incoming, outgoing, loads).run()
     except Exception as error:
         traceback.print_exc()
         _send(outgoing, Kind.DEAD, wire.Failure(error=type(error).__name__, message=str(error)))
         return 1
     finally:
+        loads.close()
         core.close()
     return 0
 
@@ -109,8 +118,12 @@ class CoreLoop:
     """Takes messages, steps, sends outputs; waits only when there is nothing to step: for messages, for stores that
     have something to report, and for the ends of leases."""
 
-    def __init__(self, core: EngineCore, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes]) -> None:
+    def __init__(
+        self, core: EngineCore, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes], loads: LoadSender
+    ) -> None:
         self._core = core
+        self._loads = loads
+        core.before_landing = loads.before
         self._incoming = incoming
         self._outgoing = outgoing
         self._stopping = False
@@ -144,6 +157,7 @@ class CoreLoop:
         """Takes all messages that are there; waits first while the core has nothing to do."""
         patience_s = self._core.patience_s()
         if patience_s != 0.0:
+            self._loads.send()
             self._poller.poll(None if patience_s is None else math.ceil(patience_s * 1e3))
         while self._incoming.poll(0):
             kind, payload = self._incoming.recv_multipart()

@@ -9,6 +9,7 @@ Every message is two frames, `[kind, payload]`, the payload in msgpack of the st
 
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,6 +52,8 @@ class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelFiles
     input_address: str
     output_address: str
+    load_address: str
+    """See `load_window`."""
 
 
 def _encode_path(value: object) -> str:
@@ -123,6 +126,14 @@ RECONNECT_MS = 5
 """How soon the core looks again for sockets that the client has not bound yet."""
 
 
-def addresses(folder: Path) -> tuple[str, str]:
-    """Input and output address inside a folder that only this user can enter."""
-    return f"ipc://{folder}/in", f"ipc://{folder}/out"
+class Addresses(NamedTuple):
+    """Of the sockets that a core connects to."""
+
+    input: str
+    output: str
+    load: str
+
+
+def addresses(folder: Path) -> Addresses:
+    """Those inside a folder that only this user can enter."""
+    return Addresses(f"ipc://{folder}/in", f"ipc://{folder}/out", f"ipc://{folder}/load")

@@ -34,8 +34,12 @@ def _framed(*parts: bytes) -> bytes:
 class BlockHasher:
     """Extends hash chains. One per KV memory."""
 
-    def __init__(self, fingerprint: str, block_size: int) -> None:
-        self.root = chain_root(fingerprint, block_size)
+    def __init__(self, fingerprint: str, block_size: int, *, root: BlockHash | None = None) -> None:
+        """
+        Args:
+            root: the chain's root where it is known and the fingerprint is not, as to a router.
+        """
+        self.root = chain_root(fingerprint, block_size) if root is None else root
         self.block_size = block_size
         self._pack = Struct(f"<{block_size}I").pack
 

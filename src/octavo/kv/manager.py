@@ -98,6 +98,11 @@ class KVManager:
         return self._pool.num_free
 
     @property
+    def chain_root(self) -> BlockHash:
+        """The parent of every first block, see `hashing.chain_root`."""
+        return self._hasher.root
+
+    @property
     def keeps_prefixes(self) -> bool:
         """Whether anything is published."""
         return self._caching

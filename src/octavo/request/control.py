@@ -73,6 +73,20 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     num_sessions: int = 0
     counters: dict[str, float]
     """Monotone totals since start, e.g. prompt_tokens, generation_tokens, cached_tokens, preemptions, steps."""
+    num_waiting_tokens: int = 0
+    """Known tokens of the waiting requests, cached or not."""
+    num_waiting_cached_tokens: int | None = None
+    """Of these, tokens found in the prefix cache. Only policies that go by it know: else None."""
+    num_running_tokens: int = 0
+    """Known tokens of the running requests, prompt and output."""
+    num_tokens_to_run: int = 0
+    """Tokens of running requests that no planned step runs: the rests of prompts, and one for each that decodes."""
+    decode_step_s: float | None = None
+    """Seconds that a step of one token per request takes, as a moving average; None: there was none yet."""
+    prefill_tokens_per_s: float | None = None
+    """Prompt tokens per second of steps that are mostly prompts, as a moving average; None: there was none yet."""
+    published_s: float = 0.0
+    """When this was so, on the core's monotonic clock, which all processes of a machine share."""
     num_waiting_for_kv: int = 0
     """Of the waiting ones, those whose blocks are being loaded."""
     tiers: list[TierFigures] = []

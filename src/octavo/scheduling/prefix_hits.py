@@ -39,6 +39,8 @@ class PrefixHits:
         self._published: dict[BlockHash, None] = {}
         """Names in `_filed` that have become findable."""
         self._moves_left = MAX_MOVES_PER_STEP
+        self.num_tokens = 0
+        """Hit tokens of all that are followed."""
         manager.listen(self._note)
 
     def __len__(self) -> int:
@@ -51,6 +53,7 @@ class PrefixHits:
 
     def forget(self, request: SchedulerRequest) -> None:
         """Lets go of a request that waits no longer."""
+        self.num_tokens -= request.num_hit_tokens
         name = self._name_of.pop(request, None)
         if name is not None:
             group = self._filed[name]
@@ -100,6 +103,7 @@ class PrefixHits:
 
     def _file(self, request: SchedulerRequest, num_hit_blocks: int) -> None:
         request.num_hit_tokens = num_hit_blocks * self._block_size
+        self.num_tokens += request.num_hit_tokens
         name = self._manager.hit_name(request.blocks, num_hit_blocks)
         if name is not None:
             self._name_of[request] = name

@@ -36,11 +36,18 @@ class WaitingQueue:
         self._aside: list[SchedulerRequest] = []
         self._parked: set[SchedulerRequest] = set()
         self._length = 0
+        self.num_tokens = 0
+        """Known tokens of all that wait."""
         self._starts: deque[float] = deque(maxlen=_NUM_STARTS)
         """When the last requests left to run, seconds."""
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def num_cached_tokens(self) -> int | None:
+        """Of `num_tokens`, those found in the prefix cache; None where hits are not followed."""
+        return None if self._hits is None else self._hits.num_tokens
 
     @property
     def full(self) -> bool:
@@ -69,6 +76,7 @@ class WaitingQueue:
     def add(self, request: SchedulerRequest) -> None:
         """Queues a request: a new one, after `check_room`, or a preempted one, which was accepted before."""
         self._length += 1
+        self.num_tokens += len(request.token_ids)
         if self._hits is not None:
             self._hits.follow(request)
         self._lanes.push(request)
@@ -121,6 +129,7 @@ class WaitingQueue:
     def remove(self, request: SchedulerRequest) -> None:
         """Takes a request out, wherever it stands."""
         self._length -= 1
+        self.num_tokens -= len(request.token_ids)
         if request in self._parked:
             self._parked.remove(request)
             return

@@ -50,6 +50,16 @@ class RunningSet:
         return iter(self._requests)
 
     @property
+    def num_tokens(self) -> int:
+        """Known tokens of all of them."""
+        return sum([len(request.token_ids) for request in self._requests])
+
+    @property
+    def num_tokens_to_run(self) -> int:
+        """Tokens of theirs that no planned step runs, those included that planned steps yield."""
+        return sum([len(one.token_ids) + one.num_pending - one.num_computed for one in self._requests])
+
+    @property
     def has_place(self) -> bool:
         """Whether one more may run."""
         return len(self._requests) < self._max_length

@@ -14,6 +14,7 @@ from octavo.server.context import ServerContext
 from octavo.server.endpoints import Answerer, Endpoint, EndpointRoute, describe, json_response
 from octavo.server.errors import ERROR_HANDLERS, ErrorBoundary
 from octavo.server.metrics import ServerMetrics
+from octavo.server.native.load_card import LoadCard
 from octavo.server.native.sessions import LeaseBody, SessionBody, Sessions
 from octavo.server.native.status import Status
 from octavo.server.native.tokens import DetokenizeBody, TokenizeBody, Tokens
@@ -83,7 +84,7 @@ def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
         Endpoint("GET", "/health", status.health),
         Endpoint("GET", "/ready", status.ready),
         Endpoint("GET", "/version", status.version),
-        Endpoint("GET", "/load", status.load),
+        Endpoint("GET", "/load", LoadCard(server).answer),
         Endpoint("GET", "/metrics", status.metrics),
     )
 

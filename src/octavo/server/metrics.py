@@ -213,15 +213,50 @@ class EngineFigures(Collector):
         yield self._gauge(prefix + "num_requests_waiting", "Requests waiting to run.", load.num_waiting)
         yield self._gauge(prefix + "kv_cache_usage_perc", "Share of KV blocks held, 0 to 1.", share)
         blocks = GaugeMetricFamily("octavo:kv_blocks", "KV blocks by state.", labels=[*self._labels, "state"])
-        for state, count in (("held", used), ("free", load.num_free_blocks), ("cached", load.num_cached_blocks)):
+        states = {
+            "held": used,
+            "free": load.num_free_blocks,
+            "cached": load.num_cached_blocks,
+            "pinned": load.num_pinned_blocks,
+        }
+        for state, count in states.items():
             blocks.add_metric([*self._labels.values(), state], count)
         yield blocks
+        yield from self._of_router(load)
+        yield from self._of_tiers(load)
         for name, value in load.counters.items():
             known = ENGINE_COUNTERS.get(name)
             full = f"octavo:engine_{name}" if known is None else prefix + known
             counter = CounterMetricFamily(full, f"Engine counter {name}.", labels=list(self._labels))
             counter.add_metric(list(self._labels.values()), value)
             yield counter
+
+    def _of_router(self, load: EngineLoad) -> Iterator[Metric]:
+        """What a router foretells waits with; what is not known yet is left out."""
+        gauges = {
+            "sessions": ("Sessions that live.", load.num_sessions),
+            "requests_waiting_for_kv": ("Waiting requests whose blocks are being loaded.", load.num_waiting_for_kv),
+            "waiting_tokens": ("Known tokens of waiting requests, cached or not.", load.num_waiting_tokens),
+            "running_tokens": ("Known tokens of running requests.", load.num_running_tokens),
+            "tokens_to_run": ("Tokens of running requests that no planned step runs.", load.num_tokens_to_run),
+            "decode_step_seconds": ("A step of one token per request, moving average.", load.decode_step_s),
+            "prefill_tokens_per_second": ("In steps of prompts, moving average.", load.prefill_tokens_per_s),
+        }
+        for name, (text, value) in gauges.items():
+            if value is not None:
+                yield self._gauge(f"octavo:{name}", text, value)
+
+    def _of_tiers(self, load: EngineLoad) -> Iterator[Metric]:
+        labels = [*self._labels, "tier"]
+        blocks = GaugeMetricFamily("octavo:tier_blocks", "KV blocks in a tier.", labels=labels)
+        used = GaugeMetricFamily("octavo:tier_used_bytes", "Bytes that these take.", labels=labels)
+        capacity = GaugeMetricFamily("octavo:tier_capacity_bytes", "Bytes that a tier may take.", labels=labels)
+        for tier in load.tiers:
+            where = [*self._labels.values(), tier.tier]
+            blocks.add_metric(where, tier.num_blocks)
+            used.add_metric(where, tier.used_bytes)
+            capacity.add_metric(where, tier.capacity_bytes)
+        yield from (blocks, used, capacity)
 
     def _gauge(self, name: str, text: str, value: float, extra: dict[str, str] | None = None) -> Metric:
         labels = self._labels | (extra or {})

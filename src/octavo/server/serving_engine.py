@@ -130,7 +130,15 @@ class ServingEngine(Protocol):
         ...
 
     async def load(self) -> EngineLoad:
-        """How busy the engine is."""
+        """How busy the engine is, between two steps."""
+        ...
+
+    def newest_load(self) -> EngineLoad:
+        """How busy the engine was when it last began a step or came to rest; without waiting for it.
+
+        Raises:
+            EngineDeadError: it is gone.
+        """
         ...
 
     async def wait_dead(self) -> str:

@@ -1,9 +1,7 @@
-"""GET /health, /ready, /version, /load and /metrics."""
+"""GET /health, /ready, /version and /metrics."""
 
 import asyncio
-from typing import Any
 
-import msgspec
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.requests import Request
@@ -43,15 +41,6 @@ class Status:
     async def version(self, _: Request) -> Response:
         """The version of Octavo."""
         return json_response({"version": octavo.__version__})
-
-    async def load(self, _: Request) -> Response:
-        """How busy the engine is.
-
-        Raises:
-            EngineDeadError: it does not answer.
-        """
-        load: dict[str, Any] = msgspec.to_builtins(await self._load())
-        return json_response(load | {"num_http_in_flight": self._server.state.in_flight})
 
     async def metrics(self, _: Request) -> Response:
         """Prometheus' text format. Answers also in front of a dead engine: then `octavo:engine_up` is 0."""
