@@ -63,6 +63,8 @@ class EngineCore:
         self.before_landing: Callable[[StepPlan], None] = lambda plan: None
         """Called with the newest plan before the core waits for a step."""
         self._step_seconds = dict.fromkeys(("schedule_s", "prepare_s", "execute_s", "sample_s", "update_s"), 0.0)
+        if publisher is not None:
+            publisher.flush()  # what tiers have kept from before
 
     @property
     def has_work(self) -> bool:

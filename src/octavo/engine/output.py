@@ -18,6 +18,10 @@ class KVStreamInfo:
     epoch: str
     """Of this start of the engine; hexadecimal."""
 
+    def describe(self) -> str:
+        """Where to follow it."""
+        return f"KV events at {self.endpoint}" + (f" and {self.replay_endpoint}" if self.replay_endpoint else "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineInfo:
@@ -69,6 +73,7 @@ class EngineInfo:
             f"({self.num_full_length_requests:,} of full length), context {self.max_model_len:,}, "
             f"{self.max_num_batched_tokens:,}-token steps, "
             f"{_count(self.max_num_seqs, 'sequence')}{', planned a step ahead' if self.async_scheduling else ''}"
+            f"{'' if self.kv_events is None else f', {self.kv_events.describe()}'}"
         )
 
 
