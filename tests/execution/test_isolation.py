@@ -241,6 +241,14 @@ def test_a_prompt_row_without_a_number_ends_its_request_in_that_step() -> None:
     assert tokens_of(runner.execute(next_plan(1, {"c": 2}, finished_request_ids=("a", "b")))) == [4]
 
 
+def test_of_a_row_with_logits_the_sampler_says_what_is_wrong() -> None:
+    """The same as when that token runs alone, as it does in an answer."""
+    runner, _, _ = make_runner()
+    result = runner.execute(first_plan([1, 2, NAN_TOKEN], [3, 4]))
+    assert not result.errors  # this one says nothing
+    assert tokens_of(runner.execute(next_plan(1, {"a": 3, "b": 2}))) == [2, 6]
+
+
 def test_an_executor_that_runs_nothing_any_more_is_lost_after_some_steps() -> None:
     runner, _, _ = make_runner()
     result = runner.execute(first_plan([1, BAD], [BAD]))

@@ -160,10 +160,11 @@ class Runner:
         return _Part(sampling, sampled, scored, broken, timings)
 
     def _first_broken(self, batch: StepBatch, places: Sequence[int]) -> dict[int, int]:
-        """Place -> first position without a number. Where every token is sampled the sampler looks."""
+        """Place -> first position without a number. At rows with logits the sampler looks, so what is said of a token
+        does not depend on how its request was cut."""
         if len(batch.logit_rows) == len(batch.token_ids):
             return {}
-        rows = self._executor.broken_rows()
+        rows = np.setdiff1d(self._executor.broken_rows(), batch.logit_rows, assume_unique=True)
         sequences = np.searchsorted(batch.seq_starts, rows, side="right") - 1
         found = zip(sequences.tolist(), batch.positions[rows].tolist(), strict=True)
         return {places[sequence]: position for sequence, position in reversed(list(found))}
