@@ -17,6 +17,7 @@ from octavo.engine.step_rates import StepRates
 from octavo.errors import EngineDeadError
 from octavo.kv.hashing import BlockHasher
 from octavo.request.control import EngineLoad
+from octavo.request.pin import PinRequest
 from octavo.scheduling.plan import StepPlan, StepTimings
 from tests.engine.scripted import says, scripted_llm
 
@@ -93,6 +94,9 @@ async def _watch(model: str) -> None:
         assert load.decode_step_s is not None and 0 < load.decode_step_s < 1
         assert load.prefill_tokens_per_s is not None and load.prefill_tokens_per_s > 1
         assert 0 <= time.monotonic() - load.published_s < 20
+        await llm.extend_session(PinRequest(session_id="s", lease_s=1))
+        lapsed = await asyncio.to_thread(wait_for, llm.newest_load, lambda load: load.num_sessions == 0)
+        assert lapsed.num_free_blocks == lapsed.num_blocks, "an idle core notices the end of a lease by itself"
     finally:
         await llm.shutdown()
     with pytest.raises(EngineDeadError):

@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.errors import InvalidRequestError
+from octavo.kv.record import Tier
 from octavo.request.pin import PinRequest
+from tests.invariants.test_tier_traffic import random_fates
 from tests.scheduling.harness import FULL, WINDOWED, Engine, alone, make_request
 from tests.scheduling.test_faults import failing
 
@@ -108,6 +110,31 @@ def test_a_lease_ends_between_steps_and_frees_the_blocks():
     assert engine.pins.num_blocks == 0, "the step after the end of the lease let go of them"
 
 
+def test_the_end_of_a_lease_is_foretold_so_that_an_idle_engine_sees_it():
+    engine = Engine(num_blocks=64)
+    assert engine.scheduler.next_lease_end_s() is None
+    engine.generate(make_request("a", range(12), max_tokens=1, session=PinRequest(session_id="s", lease_s=5)))
+    end_s = engine.scheduler.next_lease_end_s()
+    assert end_s is not None and 5 <= end_s <= engine.now_s + 5
+    engine.now_s += 6
+    assert engine.scheduler.schedule(engine.now_s) is None and engine.scheduler.next_lease_end_s() is None
+    assert engine.pins.num_blocks == 0
+
+
+def test_what_a_session_lost_comes_back_from_a_tier():
+    engine = Engine(num_blocks=40, max_model_len=60, tiers={Tier.HOST: 400}, max_pinned_share=0.5)
+    prompt = range(50)
+    engine.generate(make_request("a", prompt, max_tokens=4, session=PinRequest(session_id="s", lease_s=2)))
+    engine.now_s += 9
+    crowd(engine, 1)
+    assert len(engine.pins) == 0
+    again = make_request("b", [*prompt, 7], max_tokens=4, session="s")
+    engine.generate(again)
+    assert engine.stats("b").num_cached_tokens >= 48, "loaded"
+    assert engine.tokens["b"] == alone(again) and pinned(engine) == 52
+    engine.drain()
+
+
 def test_blocks_that_a_lease_frees_let_the_next_request_start():
     engine = Engine(num_blocks=16, max_model_len=33, max_pinned_share=1.0, admission_conservativeness=1.0)
     engine.generate(make_request("a", range(32), max_tokens=1, session=PinRequest(session_id="s", lease_s=3)))
@@ -169,6 +196,9 @@ class Chaos:
             max_pinned_share=data.draw(st.sampled_from([0.3, 1.0])),
             max_pinned_tokens=data.draw(st.sampled_from([0, 40])),
             admission_conservativeness=data.draw(st.sampled_from([0.0, 0.5, 1.0])),
+            tiers=data.draw(st.sampled_from([None, None, {Tier.HOST: 20}, {Tier.HOST: 8, Tier.DISK: 100}])),
+            fates=random_fates(data.draw(st.integers(0, 99)), 0.3),
+            lease_s=6.0,
             faults=lambda request_id, computed: "NaN logits" if request_id in self.doomed else None,
         )
         self.live, self.count, self.expected = [], 0, {}
@@ -231,6 +261,7 @@ class Chaos:
     def drain(self):
         """Everybody ends, with the tokens that are its own, and when all leases have ended everything is free."""
         self.engine.run()
+        self.engine.drain()
         for request in self.live:
             if request.request_id not in self.doomed:
                 assert self.engine.tokens[request.request_id] == alone(request, 33)

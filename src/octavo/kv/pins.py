@@ -133,6 +133,10 @@ class Pins:
             if pin.is_open and pin.ticket == ticket:
                 self._come_due(pin, now_s)
 
+    def deadline_s(self) -> float | None:
+        """When `expire` has something to look at next; None: never."""
+        return self._deadlines[0][0] if self._deadlines else None
+
     def let_go(self) -> None:
         """Lets go of all blocks. Sessions stay, and hold nothing until they are used."""
         for pin in self._pins.values():

@@ -244,8 +244,9 @@ class Scheduler:
         return self._tiers.take_orders()
 
     def next_lease_end_s(self) -> float | None:
-        """When `schedule` will end a transfer if no event does before; None: there is none."""
-        return None if self._tiers is None else self._tiers.deadline_s()
+        """When `schedule` will end a transfer or a session, if nothing happens before; None: there is none."""
+        ends = (self.pins.deadline_s(), None if self._tiers is None else self._tiers.deadline_s())
+        return min((end for end in ends if end is not None), default=None)
 
     # ---- figures
 
