@@ -63,7 +63,7 @@ class Transfer:
         self.plan = plan
         self.num_bytes = num_bytes
         self.ahead_bytes = ahead_bytes
-        """Of transfers of the same tier that were under way before."""
+        """Of loads from the same tier that were under way before."""
         self.made_s = made_s
         self.deadline_s = made_s + plan.lease_s
         self.is_cancelled = False

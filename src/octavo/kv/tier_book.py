@@ -36,8 +36,8 @@ class TierBook:
         self.backlog: dict[BlockName, BlockRecord] = {}
         """Computed blocks that are to be stored, parents before children."""
         self.num_storing = 0
-        self.queued_bytes = 0
-        """Of transfers that have not ended."""
+        self.loading_bytes = 0
+        """Of loads that have not ended."""
         self.speed = LoadSpeed()
         self.num_stored = 0
         """Blocks that came, since start; so the others."""

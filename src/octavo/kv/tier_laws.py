@@ -26,8 +26,9 @@ def check_books(
         stores = [each for each in mine if each.plan.direction is Direction.STORE]
         coming = sorted((m.record.group, m.record.block_hash) for each in stores for m in each.plan.moves)
         _demand(coming == sorted(book.directory.coming()), "blocks on their way are those of stores under way")
+        loading_bytes = sum(each.num_bytes for each in mine if each.plan.direction is Direction.LOAD)
         _demand(book.num_storing == len(coming), "blocks being stored are counted")
-        _demand(book.queued_bytes == sum(each.num_bytes for each in mine), "bytes under way are counted")
+        _demand(book.loading_bytes == loading_bytes, "bytes being loaded are counted")
         _demand(not any(map(book.directory.knows, book.backlog)), "what is to be stored is not known in the tier")
     _check_loads(transfers, loading)
     for block_id, reading in readers.items():

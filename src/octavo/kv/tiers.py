@@ -185,7 +185,7 @@ class Tiers:
             num_bytes[book.tier] += book.directory.bytes_of(_name(block))
         for tier, count in num_bytes.items():
             book = self._books[tier]
-            load_s = book.speed.seconds(book.queued_bytes + count, now_s)
+            load_s = book.speed.seconds(book.loading_bytes + count, now_s)
             if load_s is not None and load_s > compute_s:
                 return False
         return True
@@ -341,11 +341,12 @@ class Tiers:
             lease_s=self._lease_s,
         )
         num_bytes = sum(book.directory.bytes_of((m.record.group, m.record.block_hash)) for m in moves)
-        transfer = Transfer(plan, num_bytes, book.queued_bytes, now_s)
+        transfer = Transfer(plan, num_bytes, book.loading_bytes, now_s)
         self._num_transfers += 1
         self._transfers[plan.transfer_id] = transfer
         self._plans.append(plan)
-        book.queued_bytes += num_bytes
+        if direction is Direction.LOAD:
+            book.loading_bytes += num_bytes
         return transfer
 
     def _cancel(self, transfer: Transfer) -> None:
@@ -368,12 +369,12 @@ class Tiers:
         plan, book = transfer.plan, self._books[transfer.plan.tier]
         del self._transfers[plan.transfer_id]
         self._release(transfer)
-        book.queued_bytes -= transfer.num_bytes
         is_done = event.state is TransferState.DONE
         num_moved = len(plan.moves) if is_done else event.num_moved
         if plan.direction is Direction.STORE:
             self._take_store(transfer, book, num_moved)
         else:
+            book.loading_bytes -= transfer.num_bytes
             self._take_load(transfer, book, num_moved, event.lost)
             passed_s = now_s - transfer.made_s
             book.speed.measured(event.num_bytes, event.seconds, transfer.ahead_bytes, passed_s, now_s)

@@ -53,8 +53,8 @@ class Admission:
         """A request has ended by itself."""
         self._lengths.learn(request.num_output_tokens)
 
-    def somebody_left(self) -> None:
-        """A running request ended or was preempted: what was foreseen no longer holds."""
+    def blocks_came_back(self) -> None:
+        """A running request ended or was preempted, or a load has ended: what was foreseen no longer holds."""
         self._outlook = None
         self._refused.clear()
 

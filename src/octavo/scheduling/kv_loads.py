@@ -6,6 +6,7 @@ from octavo.kv.load import Load
 from octavo.kv.manager import PrefixHit
 from octavo.kv.tiers import Tiers
 from octavo.kv.transfer import TransferEvent
+from octavo.scheduling.admission import Admission
 from octavo.scheduling.queue import WaitingQueue
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
 from octavo.scheduling.step_draft import StepDraft
@@ -22,9 +23,10 @@ class KVLoads:
     other hit. So there is one way to be admitted, and none of them has anything to be freed.
     """
 
-    def __init__(self, tiers: Tiers, waiting: WaitingQueue) -> None:
+    def __init__(self, tiers: Tiers, waiting: WaitingQueue, admission: Admission) -> None:
         self._tiers = tiers
         self._waiting = waiting
+        self._admission = admission
         self._waiters: dict[Load, dict[SchedulerRequest, None]] = {}
         """In the order in which the loads began."""
         self._load_of: dict[SchedulerRequest, Load] = {}
@@ -67,6 +69,7 @@ class KVLoads:
         if not self._waiters[load]:
             del self._waiters[load]
             self._tiers.cancel_load(load)
+            self._admission.blocks_came_back()
 
     def give_way(self) -> bool:
         """Cancels the load that began last, so that its blocks are free; False if there is none."""
@@ -87,6 +90,7 @@ class KVLoads:
 
     def _end(self, loads: Iterable[Load]) -> None:
         for load in loads:
+            self._admission.blocks_came_back()
             loaded = load.loaded()
             for request in self._waiters.pop(load):
                 del self._load_of[request]

@@ -85,7 +85,7 @@ class RunningSet:
         """Lets go of a request. Its blocks are the caller's business."""
         del self._requests[request]
         self._tenants.stopped(request.request.tenant)
-        self._admission.somebody_left()
+        self._admission.blocks_came_back()
 
     def pick_victim(self, candidates: list[SchedulerRequest]) -> SchedulerRequest:
         """One of the least urgent of these, which are given in the order of admission."""

@@ -81,7 +81,7 @@ class Scheduler:
         self._max_model_len = max_model_len
         policy = policy or policy_named(config)
         self._admission = Admission(config, manager)
-        self.pins.on_change = self._admission.somebody_left
+        self.pins.on_change = self._admission.blocks_came_back
         self._tenants = Tenants(config)
         hits = PrefixHits(manager) if policy.follows_hits else None
         self._waiting = WaitingQueue(policy, config.max_num_queued_reqs, self._tenants, hits)
@@ -89,7 +89,7 @@ class Scheduler:
             config, policy, manager, self._waiting, self._tenants, self._admission, self.counters
         )
         self._tiers = tiers
-        self._loads = None if tiers is None else KVLoads(tiers, self._waiting)
+        self._loads = None if tiers is None else KVLoads(tiers, self._waiting, self._admission)
         self._starter = Starter(
             config, policy, manager, self._waiting, self._running, self._tenants, self._admission, self._loads
         )
