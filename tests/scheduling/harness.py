@@ -7,14 +7,16 @@ from typing import Any
 from octavo.config import SchedulerConfig
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import Waker
+from octavo.execution.protocols import Bytes
 from octavo.execution.scripted import FaultScript, ScriptedExecutor, TokenScript, no_faults
 from octavo.execution.scripted_store import FateScript, ScriptedStore, all_goes_well
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pins
-from octavo.kv.record import Tier
+from octavo.kv.record import BlockRecord, Tier
 from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout, lay_out
 from octavo.kv.tier_book import TierSettings
 from octavo.kv.tiers import Tiers
+from octavo.kv.transfer import BlockName
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
@@ -100,11 +102,13 @@ class Engine:
         tiers: dict[Tier, int] | None = None,
         fates: FateScript = all_goes_well,
         lease_s: float = 20.0,
+        found: dict[BlockName, tuple[BlockRecord, Bytes]] | None = None,
         **config: Any,
     ) -> None:
         """
         Args:
             tiers: tier -> blocks that fit there, the fastest first; None: the engine knows of none.
+            found: what lies in the slowest tier at start.
             fates, lease_s: of transfers; one tick of their stores is one second, and one step.
         """
         self.config = SchedulerConfig(**{**PLAIN, **config})
@@ -134,6 +138,8 @@ class Engine:
             tier: ScriptedStore(tier, count * block_bytes, self.executor, fates=fates)
             for tier, count in (tiers or {}).items()
         }
+        if found:
+            list(self.stores.values())[-1].blocks |= found
         self.desk = TransferDesk(list(self.stores.values()), waker)
         self.tiers: Tiers | None = None
         if tiers is not None:

@@ -118,7 +118,7 @@ class Tiers:
             after_step: the last step in flight, see `TransferPlan.after_step`.
             parents_step: the last step in which blocks are computed that can be found now.
         """
-        self._awake = [book for book in self._books.values() if book.is_awake(now_s)]
+        self._awake = [book for book in self._books.values() if book.patience[Direction.LOAD].lasts(now_s)]
         missing = self._within_room(held, num_hit_blocks)
         if not missing:
             return None
@@ -213,7 +213,8 @@ class Tiers:
     def plan_stores(self, now_s: float, most: int = MAX_STORING) -> None:
         """Plans copies of what was computed, until so many blocks are on their way to each tier."""
         for book in self._books.values():
-            while book.backlog and book.num_storing < most and book.is_awake(now_s):
+            patience = book.patience[Direction.STORE]
+            while book.backlog and book.num_storing < most and patience.lasts(now_s):
                 moves = self._next_moves(book, most)
                 if moves:
                     transfer = self._plan(Direction.STORE, book, moves, -1, now_s)
@@ -272,7 +273,7 @@ class Tiers:
         for transfer in list(self._transfers.values()):
             if transfer.is_cancelled or transfer.deadline_s > now_s:
                 continue
-            self._books[transfer.plan.tier].failed(now_s)
+            self._books[transfer.plan.tier].patience[transfer.plan.direction].failed(now_s)
             load = transfer.load
             if load is None:
                 self._cancel(transfer)
@@ -379,9 +380,9 @@ class Tiers:
             passed_s = now_s - transfer.made_s
             book.speed.measured(event.num_bytes, event.seconds, transfer.ahead_bytes, passed_s, now_s)
         if is_done:
-            book.worked()
+            book.patience[plan.direction].worked()
         elif not transfer.is_cancelled and not event.lost:
-            book.failed(now_s)
+            book.patience[plan.direction].failed(now_s)
 
     def _take_store(self, transfer: Transfer, book: TierBook, num_moved: int) -> None:
         book.num_storing -= len(transfer.plan.moves)
