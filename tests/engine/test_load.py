@@ -75,8 +75,9 @@ def test_an_older_load_does_not_replace_a_newer_one(tmp_path: Path) -> None:
         receiver.close()
 
 
-def test_a_core_process_tells_its_load_unasked(tiny_model: str) -> None:
+def test_a_core_process_tells_its_load_unasked(tiny_model: str, capfd: pytest.CaptureFixture[str]) -> None:
     asyncio.run(_watch(tiny_model))
+    assert capfd.readouterr().err == "", "at its end all native objects are freed"
 
 
 async def _watch(model: str) -> None:

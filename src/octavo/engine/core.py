@@ -60,8 +60,8 @@ class EngineCore:
         self._waits_for_kv = False
         """Nothing ran when the core was stepped last, although there is work."""
         self._rates = StepRates()
-        self.before_landing: Callable[[StepPlan], None] = lambda plan: None
-        """Called with the newest plan before the core waits for a step."""
+        self.before_landing: Callable[[StepPlan], None] = _nobody
+        """Called with the newest plan before the core waits for a step, until `close`."""
         self._step_seconds = dict.fromkeys(("schedule_s", "prepare_s", "execute_s", "sample_s", "update_s"), 0.0)
         if publisher is not None:
             publisher.flush()  # what tiers have kept from before
@@ -214,6 +214,7 @@ class EngineCore:
     def close(self) -> None:
         """Releases the executor and the stores, once no step runs any more; idempotent. What has not been stored so
         far is, as far as the stores get with it in a short time."""
+        self.before_landing = _nobody  # it may hold this core: what is in a circle is not freed when the program ends
         self._stepping.close()
         desk, self._desk = self._desk, None
         if desk is not None:
@@ -224,3 +225,7 @@ class EngineCore:
         self._executor.close()
         if self._publisher is not None:
             self._publisher.close()
+
+
+def _nobody(_: StepPlan) -> None:
+    """Nobody wants to know of a step."""
