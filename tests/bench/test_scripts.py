@@ -103,6 +103,17 @@ def test_formats_of_kv_take_turns_on_a_tiny_model(tmp_path: Path) -> None:
     assert set(result["rounds"][0]) == {"fp16, 3", "int8, 3", f"int8, {formats['int8']['requests_that_fit']}"}
 
 
+def test_a_prompt_comes_back_from_each_tier_of_a_tiny_model(tmp_path: Path) -> None:
+    model, out = write_tiny_model(tmp_path / "tiny.gguf"), tmp_path / "tiers"
+    printed = run(
+        "tiers.py", "--model", str(model), "--threads", "1", "--rounds", "1", "--prompt-len", "330",
+        "--vocab-size", "500", "--path", str(tmp_path), "--out", str(out),
+    )  # fmt: skip
+    (figures,) = json.loads(out.with_suffix(".json").read_text())["rounds"]
+    assert all(figures[case]["load_mb"] > 0 for case in ("host", "disk", "disk, dropped from memory"))
+    assert printed.strip() == out.with_suffix(".md").read_text().strip()
+
+
 def test_how_answers_differ() -> None:
     exact = Answers([-1.0, -2.0], [5, 6], [[1, 2, 3], [4, 5, 6]])
     figures = Answers([-1.5, -1.5], [5, 7], [[1, 2, 9], [4, 5, 6]]).against(exact)
