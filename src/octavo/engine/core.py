@@ -58,7 +58,7 @@ class EngineCore:
         self._stepping: Stepping = InBackground(executor) if scheduler.max_in_flight > 1 else InTurn(executor)
         self._in_flight: deque[StepPlan] = deque()
         self._waits_for_kv = False
-        """Nothing ran when the core was stepped last, although there is work."""
+        """Nothing ran when the core was stepped last, although there was work, and nothing has come since."""
         self._rates = StepRates()
         self.before_landing: Callable[[StepPlan], None] = _nobody
         """Called with the newest plan before the core waits for a step, until `close`."""
@@ -79,6 +79,7 @@ class EngineCore:
     def add(self, request: GenerateRequest) -> RequestOutput | None:
         """Queues a request. What can never run is answered at once with the returned output, and so is a request that
         something stumbles over, such as a policy of somebody else's."""
+        self._waits_for_kv = False
         try:
             self._scheduler.add(request, self._clock())
         except REFUSALS as error:
@@ -94,11 +95,13 @@ class EngineCore:
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Ends requests in any state without further output; unknown and finished ids are ignored."""
+        self._waits_for_kv = False
         for request_id in request_ids:
             self._scheduler.abort(request_id)
 
     def end(self, request_ids: Iterable[str]) -> None:
         """Like `abort`, for requests that have ended well: their clients have found stop strings."""
+        self._waits_for_kv = False
         for request_id in request_ids:
             self._scheduler.end(request_id, self._clock())
 

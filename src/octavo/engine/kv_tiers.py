@@ -49,6 +49,8 @@ def _open_stores(
             raise ConfigError("kv_host_memory_bytes", config.kv_host_memory_bytes, problem)
         stores.append(host_store(memory, layout, config.kv_host_memory_bytes, notify))
     if config.kv_disk_path is not None and config.kv_disk_size_bytes is not None:
-        store = disk_store(memory, layout, Path(config.kv_disk_path), config.kv_disk_size_bytes, fingerprint, notify)
+        store = disk_store(
+            memory, layout, Path(config.kv_disk_path).expanduser(), config.kv_disk_size_bytes, fingerprint, notify
+        )
         stores += [] if store is None else [store]
     return stores
