@@ -243,6 +243,17 @@ def test_without_epochs_numbers_that_go_back_mean_a_new_life() -> None:
     assert len(held_by(feed)) == 1
 
 
+def test_without_epochs_an_answer_that_comes_too_late_is_not_taken_for_that_to_a_new_request() -> None:
+    feed = KvFeed()
+    feed.receive(Live(0, plain_batch(1, 2)), 0.0)
+    assert feed.receive(Live(2, plain_batch(3, 4)), 0.0) == [AskReplay(1, 1)]
+    feed.receive(Live(0, plain_batch(5, 6)), 0.0)
+    assert feed.receive(Live(2, plain_batch(7, 8)), 0.0) == [AskReplay(2, 1)]
+    for late in (Replayed(1, 1, plain_batch(9, 9)), ReplayEnd(1)):
+        assert feed.receive(late, 0.0) == []
+    assert feed.exactness(0.0) is Exactness.RECOVERING and len(held_by(feed)) == 1
+
+
 # ---- what is found
 
 

@@ -179,7 +179,7 @@ class Wire(RuleBasedStateMachine):
         assert exactness is not Exactness.UNPROVEN
         if exactness is Exactness.EXACT:
             assert held_by(feed) == self.history[feed.epoch, feed.seq]
-            assert (feed.epoch, feed.seq) >= self.last_heard
+            assert (feed.epoch, feed.seq) >= self.last_heard and not feed._held
         assert feed.num_drifts == 0
 
     def teardown(self):

@@ -29,6 +29,10 @@ HEARTBEAT_S = 2.0
 """After so long without a batch an empty one goes out. Followers that wait for a sign of life wait for 5 s."""
 MAX_WAITING_STEPS = 100_000
 """Steps whose changes may wait for the thread; it is hours behind then, and the stream is given up."""
+NAP_S = 0.005
+"""While steps bring changes the thread looks for them so often, by itself: waking it would cost each step 20 us."""
+AWAKE_S = 0.1
+"""Without any for so long it goes to sleep, and has to be woken."""
 TURN_PAUSE_S = 0.001
 """Pause between turns while there are requesters: the step loop needs the interpreter, too."""
 GOODBYE_S = 5.0
@@ -104,15 +108,16 @@ def _end(thread: Thread, inbox: "Inbox", context: zmq.Context[Socket]) -> None:
 
 
 class Inbox:
-    """What waits for the thread, and a pipe that wakes it: a third of the price of a ZeroMQ message."""
+    """What waits for the thread, and a pipe that wakes it if it sleeps."""
 
     def __init__(self) -> None:
         self._waiting: deque[list[Change] | None] = deque()
         """Changes by step; None: the end."""
+        self._sleeps = False
+        """Whoever puts something in has to pull the rope."""
         self.bell, self._rope = os.pipe()
-        """Can be read when there is something."""
+        """Can be read when it is time to wake up."""
         os.set_blocking(self.bell, False)
-        os.set_blocking(self._rope, False)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -120,17 +125,28 @@ class Inbox:
     def put(self, changes: list[Change] | None) -> None:
         """Never waits."""
         self._waiting.append(changes)
-        try:
+        if self._sleeps:
+            self._sleeps = False
             os.write(self._rope, b"!")
-        except BlockingIOError:
-            return  # it has rung thousands of times unheard: the thread will look anyway
 
     def take_all(self) -> Iterator[list[Change] | None]:
         """What is there, the oldest first."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.bell, 2**16)
         while self._waiting:
             yield self._waiting.popleft()
+
+    def fall_asleep(self) -> bool:
+        """Before the thread waits for the bell; False if there is something to do. What is put in before this looks
+        is seen here, and what comes later finds the sleeper."""
+        self._sleeps = True
+        if self._waiting:
+            self._sleeps = False
+        return self._sleeps
+
+    def wake_up(self) -> None:
+        """After that wait, whatever ended it. The bell may ring once more behind it, which ends the next wait early."""
+        self._sleeps = False
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.bell, 4096)
 
     def clear(self) -> None:
         """Throws away what nobody will take."""
@@ -150,8 +166,9 @@ class _Loop:
         self._stream = stream
         self._inbox = inbox
         self._answers = None if sockets.requests is None else Answers(sockets.requests, stream)
-        self._sources = [inbox.bell] if sockets.requests is None else [inbox.bell, sockets.requests]
+        self._sources = [] if sockets.requests is None else [sockets.requests]
         self._sent_s = 0.0
+        self._changed_s = float("-inf")
         self._stopping = False
 
     def run(self) -> None:
@@ -180,15 +197,27 @@ class _Loop:
             self._send(self._stream.beat(time.time()))
 
     def _wait(self) -> None:
-        """Until something has happened, or it is time to beat."""
-        quiet_s = max(0.0, self._sent_s + HEARTBEAT_S - time.monotonic())
-        is_asked = self._answers is not None and self._answers.has_work
-        zmq.select(self._sources, [], [], TURN_PAUSE_S if is_asked else quiet_s)
+        """Until something has happened, or it is time to look or to beat."""
+        now_s = time.monotonic()
+        if self._answers is not None and self._answers.has_work:
+            zmq.select(self._sources, [], [], TURN_PAUSE_S)
+        elif now_s - self._changed_s < AWAKE_S:
+            self._nap()
+        elif self._inbox.fall_asleep():
+            zmq.select([*self._sources, self._inbox.bell], [], [], max(0.0, self._sent_s + HEARTBEAT_S - now_s))
+            self._inbox.wake_up()
+
+    def _nap(self) -> None:
+        if self._sources:
+            zmq.select(self._sources, [], [], NAP_S)
+        else:
+            time.sleep(NAP_S)  # zmq.select would not wait for nothing
 
     def _publish(self, changes: list[Change] | None) -> None:
         if changes is None:
             self._stopping = True
             return
+        self._changed_s = time.monotonic()
         message = self._stream.publish(changes, time.time())
         if message is not None:
             self._send(message)
