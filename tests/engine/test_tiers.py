@@ -1,5 +1,6 @@
 """Tiers in a running engine: real stores with their threads, the core that rests and is woken, leases, shutdown."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from octavo import AsyncLLM
 from octavo.config import CacheConfig, SchedulerConfig
 from octavo.engine import wire
 from octavo.engine.core import EngineCore
@@ -309,6 +311,25 @@ def test_the_loop_of_a_core_process_ends_while_a_load_is_stalled(new_world: Worl
 
 
 # ---- the waker
+
+
+def test_a_core_process_with_tiers_frees_all_native_objects_at_its_end(
+    tiny_model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def live() -> None:
+        llm = await AsyncLLM.start(
+            tiny_model,
+            max_model_len=64,
+            num_kv_blocks=40,
+            threads=1,
+            kv_host_memory_bytes=10**6,
+            kv_disk_path=str(tmp_path / "kv"),
+            kv_disk_size_bytes=10**6,
+        )
+        await llm.shutdown()
+
+    asyncio.run(live())
+    assert capfd.readouterr().err == ""
 
 
 def test_a_waker_wakes_once_and_from_any_thread() -> None:

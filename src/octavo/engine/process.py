@@ -86,7 +86,10 @@ def _serve(
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
     loads = LoadSender(context, order.load_address, core.load)
-    return serve_core(core, replace(info, start_s={**before, **info.start_s}), incoming, outgoing, loads)
+    try:
+        return serve_core(core, replace(info, start_s={**before, **info.start_s}), incoming, outgoing, loads)
+    finally:
+        gc.unfreeze()  # what refers in circles, native objects among it, is freed when the process ends
 
 
 def serve_core(
