@@ -1,5 +1,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -23,6 +24,7 @@ namespace {
 
 using LogitsArray = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
 using IdsArray = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using MasksArray = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using LogitRowArray = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using OutArray = nb::ndarray<nb::numpy, T, nb::c_contig>;
@@ -59,12 +61,37 @@ nb::object to_tuple(LogprobColumns columns) {
                         to_array(std::move(columns.counts), {rows}), to_array(std::move(columns.ranks), {rows}));
 }
 
-nb::tuple sample(Sampler& sampler, const LogitsArray& logits, const IdsArray& slots) {
+const uint32_t* words_of(const Sampler& sampler, const int32_t* words, size_t count) {
+  if (static_cast<int>(count) != sampler.mask_words())
+    throw std::invalid_argument("a mask of " + std::to_string(count) + " words; this vocabulary takes " +
+                                std::to_string(sampler.mask_words()));
+  return reinterpret_cast<const uint32_t*>(words);
+}
+
+TokenMasks masks_of(const Sampler& sampler, const std::optional<MasksArray>& masks,
+                    const std::optional<IdsArray>& mask_rows, size_t num_rows) {
+  if (masks.has_value() != mask_rows.has_value())
+    throw std::invalid_argument("masks and mask_rows come together or not at all");
+  if (!masks) return {};
+  if (mask_rows->shape(0) != num_rows)
+    throw std::invalid_argument("mask_rows has " + std::to_string(mask_rows->shape(0)) + " entries for " +
+                                std::to_string(num_rows) + " rows");
+  const int count = static_cast<int>(masks->shape(0));
+  for (size_t r = 0; r < num_rows; r++)
+    if (mask_rows->data()[r] < -1 || mask_rows->data()[r] >= count)
+      throw std::invalid_argument("mask_rows names mask " + std::to_string(mask_rows->data()[r]) + " of " +
+                                  std::to_string(count));
+  return {words_of(sampler, masks->data(), masks->shape(1)), static_cast<int64_t>(masks->shape(1)), mask_rows->data()};
+}
+
+nb::tuple sample(Sampler& sampler, const LogitsArray& logits, const IdsArray& slots,
+                 const std::optional<MasksArray>& masks, const std::optional<IdsArray>& mask_rows) {
   const LogitRows rows = rows_of(sampler, logits, slots.shape(0));
+  const TokenMasks allowed = masks_of(sampler, masks, mask_rows, slots.shape(0));
   std::optional<SampledColumns> sampled;
   {
     nb::gil_scoped_release release;
-    sampled = sampler.sample(rows, slots.data());
+    sampled = sampler.sample(rows, slots.data(), allowed);
   }
   std::vector<std::pair<int, int>> failures;  // (row, status)
   const size_t count = sampled->statuses.size();
@@ -91,16 +118,21 @@ void require_row(const Sampler& sampler, const LogitRowArray& logits) {
                                 " logits; the sampler's vocab_size is " + std::to_string(sampler.vocab_size()));
 }
 
-OutArray<float> adjust(Sampler& sampler, const LogitRowArray& logits, int slot) {
+const uint32_t* mask_of(const Sampler& sampler, const std::optional<IdsArray>& mask) {
+  return mask ? words_of(sampler, mask->data(), mask->shape(0)) : nullptr;
+}
+
+OutArray<float> adjust(Sampler& sampler, const LogitRowArray& logits, int slot, const std::optional<IdsArray>& mask) {
   require_row(sampler, logits);
-  std::vector<float> adjusted = sampler.adjust(logits.data(), slot);
+  std::vector<float> adjusted = sampler.adjust(logits.data(), slot, mask_of(sampler, mask));
   const size_t count = adjusted.size();
   return to_array(std::move(adjusted), {count});
 }
 
-std::vector<int> candidates(Sampler& sampler, const LogitRowArray& logits, int slot) {
+std::vector<int> candidates(Sampler& sampler, const LogitRowArray& logits, int slot,
+                            const std::optional<IdsArray>& mask) {
   require_row(sampler, logits);
-  return sampler.candidates(logits.data(), slot);
+  return sampler.candidates(logits.data(), slot, mask_of(sampler, mask));
 }
 
 std::vector<uint32_t> philox(std::vector<uint32_t> counter, uint64_t key) {
@@ -168,10 +200,11 @@ void bind_sampling(nb::module_& m) {
       .def("add", &Sampler::add, nb::arg("slot"), nb::arg("params"), nb::arg("prompt_token_ids"),
            nb::arg("output_token_ids"))
       .def("remove", &Sampler::remove, nb::arg("slot"))
-      .def("sample", &sample, nb::arg("logits"), nb::arg("slots"))
+      .def("sample", &sample, nb::arg("logits"), nb::arg("slots"), nb::arg("masks").none(),
+           nb::arg("mask_rows").none())
       .def("score", &score, nb::arg("logits"), nb::arg("targets"), nb::arg("num_logprobs"))
-      .def("adjust", &adjust, nb::arg("logits"), nb::arg("slot"))
-      .def("candidates", &candidates, nb::arg("logits"), nb::arg("slot"));
+      .def("adjust", &adjust, nb::arg("logits"), nb::arg("slot"), nb::arg("mask").none())
+      .def("candidates", &candidates, nb::arg("logits"), nb::arg("slot"), nb::arg("mask").none());
 
   m.def("philox4x32", &philox, nb::arg("counter"), nb::arg("key"), "Philox4x32-10 of one counter.");
   m.def("exponential_noise", &exponential_noise, nb::arg("seed"), nb::arg("position"), nb::arg("num_tokens"),

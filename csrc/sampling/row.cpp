@@ -74,6 +74,23 @@ void Row::keep_only(const std::vector<int>& ids) {
   for (size_t i = 0; i < ids.size(); i++) set(ids[i], kept[i]);
 }
 
+void Row::keep_bits(const uint32_t* words) {
+  const int num_words = (size_ + 31) / 32;
+  for (int b = 0; b < num_blocks_; b++) {
+    const uint64_t low = words[2 * b], high = 2 * b + 1 < num_words ? words[2 * b + 1] : 0;
+    const uint64_t kept = high << 32 | low;
+    if (kept == ~uint64_t{0}) continue;
+    if (kept == 0) {
+      blocks_[b] = kMasked.logits;
+      maxima_[b] = -kInf;
+      continue;
+    }
+    float* logits = own(b);
+    for (int j = 0; j < kTokenBlock; j++)
+      if (!(kept >> j & 1)) logits[j] = -kInf;
+  }
+}
+
 void Row::refresh(const SamplingKernels& kernels) {
   for (int block : edited_blocks_) {
     kernels.scan(&blocks_[block], 1, &maxima_[block]);

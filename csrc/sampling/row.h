@@ -1,5 +1,6 @@
 // One row of logits as a table of blocks, with edits that copy only the blocks they touch.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -33,6 +34,8 @@ class Row {
   void set(int id, float logit);
   // Masks all tokens but these.
   void keep_only(const std::vector<int>& ids);
+  // Masks all tokens whose bit is 0: bit id % 32 of word id / 32. Reads the words of size() bits.
+  void keep_bits(const uint32_t* words);
   void refresh(const SamplingKernels& kernels);
 
   // Largest logit; -inf if every token is masked.

@@ -43,10 +43,10 @@ RowSampler::RowSampler(const SamplingKernels& kernels, int vocab_size, int valid
       truncated_(valid_vocab_size), edited_(valid_vocab_size), selector_(kernels, vocab_size),
       draw_(edited_.capacity_blocks()) {}
 
-RowStatus RowSampler::sample(const Passes& passes, const float* logits, const Slot& slot, int* token,
-                             LogprobEntry out) {
+RowStatus RowSampler::sample(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask,
+                             int* token, LogprobEntry out) {
   *token = -1;
-  const RowStatus status = prepare(passes, logits, slot);
+  const RowStatus status = prepare(passes, logits, slot, mask);
   if (status != RowStatus::kOk) return status;
   const SlotParams& params = slot.params();
   *token = params.greedy ? choices_->argmax()
@@ -63,16 +63,17 @@ void RowSampler::score(const Passes& passes, const float* logits, int token, int
   *out.rank = 0;
 }
 
-void RowSampler::adjust(const Passes& passes, const float* logits, const Slot& slot, float* out) {
+void RowSampler::adjust(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask,
+                        float* out) {
   view(passes, logits);
-  edited_.copy_prefix(kernels_, *valid_, valid_vocab_size_);
-  slot.edit(kernels_, edited_);
+  edit(slot, mask);
   for (int id = 0; id < valid_vocab_size_; id++) out[id] = edited_[id];
 }
 
-std::vector<int> RowSampler::candidates(const Passes& passes, const float* logits, const Slot& slot) {
+std::vector<int> RowSampler::candidates(const Passes& passes, const float* logits, const Slot& slot,
+                                        const uint32_t* mask) {
   std::vector<int> ids;
-  if (prepare(passes, logits, slot) != RowStatus::kOk) return ids;
+  if (prepare(passes, logits, slot, mask) != RowStatus::kOk) return ids;
   if (slot.params().greedy) return {choices_->argmax()};
   const Cut kept = cut(passes, slot.params());
   for (int id = 0; id < valid_vocab_size_; id++)
@@ -80,17 +81,22 @@ std::vector<int> RowSampler::candidates(const Passes& passes, const float* logit
   return ids;
 }
 
-RowStatus RowSampler::prepare(const Passes& passes, const float* logits, const Slot& slot) {
+RowStatus RowSampler::prepare(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask) {
   if (!view(passes, logits)) return RowStatus::kNan;
   if (valid_->max() == -kInf) return RowStatus::kNoLogit;
   choices_ = valid_;
-  if (slot.edits() || valid_->max() == kInf) {
-    edited_.copy_prefix(kernels_, *valid_, valid_vocab_size_);
-    slot.edit(kernels_, edited_);
+  if (mask || slot.edits() || valid_->max() == kInf) {
+    edit(slot, mask);
     edited_.flatten_infinite(kernels_);
     choices_ = &edited_;
   }
   return choices_->max() == -kInf ? RowStatus::kAllMasked : RowStatus::kOk;
+}
+
+void RowSampler::edit(const Slot& slot, const uint32_t* mask) {
+  edited_.copy_prefix(kernels_, *valid_, valid_vocab_size_);
+  if (mask) edited_.keep_bits(mask);
+  slot.edit(kernels_, edited_);
 }
 
 // False: there is a NaN, be it in the padding.

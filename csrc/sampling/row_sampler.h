@@ -16,7 +16,7 @@ namespace octavo {
 enum class RowStatus : int {
   kOk = 0,
   kNan = 1,        // a NaN among the logits
-  kAllMasked = 2,  // the request's own parameters leave no token
+  kAllMasked = 2,  // the mask and the request's own parameters leave no token
   kNoLogit = 3,    // all logits were -inf to begin with
 };
 
@@ -34,17 +34,21 @@ class RowSampler {
   RowSampler(const SamplingKernels& kernels, int vocab_size, int valid_vocab_size);
 
   // The slot's next token; -1 if the status is not ok. The slot is not changed.
-  RowStatus sample(const Passes& passes, const float* logits, const Slot& slot, int* token, LogprobEntry out);
+  // `mask` null, or the tokens allowed (Row::keep_bits over the valid vocabulary): applied before the slot's edits.
+  RowStatus sample(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask, int* token,
+                   LogprobEntry out);
   // Logprobs of a given token; a row without a distribution gives NaN and rank 0.
   void score(const Passes& passes, const float* logits, int token, int num_logprobs, LogprobEntry out);
   // The logits as the slot's next draw sees them, before temperature. out[valid_vocab_size]
-  void adjust(const Passes& passes, const float* logits, const Slot& slot, float* out);
+  void adjust(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask, float* out);
   // Ids, ascending, among which the slot's next draw chooses; empty if it could not.
-  std::vector<int> candidates(const Passes& passes, const float* logits, const Slot& slot);
+  std::vector<int> candidates(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask);
 
  private:
   // Sets raw_, valid_ and choices_.
-  RowStatus prepare(const Passes& passes, const float* logits, const Slot& slot);
+  RowStatus prepare(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask);
+  // edited_: the valid row after the mask and the slot's edits.
+  void edit(const Slot& slot, const uint32_t* mask);
   bool view(const Passes& passes, const float* logits);
   Cut cut(const Passes& passes, const SlotParams& params);
   void list_logprobs(const Passes& passes, int token, int num_logprobs, LogprobEntry out);

@@ -72,12 +72,13 @@ void Sampler::for_rows(int rows, RowTask task) {
   pool_.parallel_for(rows, [&](int row, int thread) { task(row, *row_samplers_[thread], whole); });
 }
 
-SampledColumns Sampler::sample(const LogitRows& logits, const int* slots) {
+SampledColumns Sampler::sample(const LogitRows& logits, const int* slots, const TokenMasks& masks) {
   SampledColumns out{std::vector<int>(logits.rows), std::vector<RowStatus>(logits.rows),
                      LogprobColumns(logits.rows, logprobs_width(slots, logits.rows))};
   for_rows(logits.rows, [&](int r, RowSampler& sampler, const Passes& passes) {
     const Slot& slot = *slots_[slots[r]];
-    out.statuses[r] = sampler.sample(passes, logits.row(r), slot, &out.tokens[r], out.logprobs.entry(r));
+    out.statuses[r] =
+        sampler.sample(passes, logits.row(r), slot, masks.row(r), &out.tokens[r], out.logprobs.entry(r));
   });
   for (int r = 0; r < logits.rows; r++)
     if (out.statuses[r] == RowStatus::kOk) slots_[slots[r]]->append(out.tokens[r]);
@@ -94,14 +95,14 @@ LogprobColumns Sampler::score(const LogitRows& logits, const int* targets, int n
   return out;
 }
 
-std::vector<float> Sampler::adjust(const float* logits, int slot) {
+std::vector<float> Sampler::adjust(const float* logits, int slot, const uint32_t* mask) {
   std::vector<float> out(valid_vocab_size_);
-  row_samplers_[0]->adjust({kernels_, &pool_}, logits, slot_at(slot), out.data());
+  row_samplers_[0]->adjust({kernels_, &pool_}, logits, slot_at(slot), mask, out.data());
   return out;
 }
 
-std::vector<int> Sampler::candidates(const float* logits, int slot) {
-  return row_samplers_[0]->candidates({kernels_, &pool_}, logits, slot_at(slot));
+std::vector<int> Sampler::candidates(const float* logits, int slot, const uint32_t* mask) {
+  return row_samplers_[0]->candidates({kernels_, &pool_}, logits, slot_at(slot), mask);
 }
 
 }  // namespace octavo

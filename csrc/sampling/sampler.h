@@ -17,6 +17,14 @@ struct LogitRows {
   const float* row(int r) const { return data + r * stride; }
 };
 
+// Which tokens each row may have: rows of bits (see Row::keep_bits), and for each row of logits one of them or -1, all.
+struct TokenMasks {
+  const uint32_t* words = nullptr;
+  int64_t stride = 0;  // words
+  const int* rows = nullptr;  // null: no row has a mask
+  const uint32_t* row(int r) const { return rows && rows[r] >= 0 ? words + rows[r] * stride : nullptr; }
+};
+
 // Columns over rows; row r's lists start at r * width and hold counts[r] entries, the chosen token first.
 struct LogprobColumns {
   LogprobColumns(int rows, int row_width);
@@ -49,15 +57,17 @@ class Sampler {
 
   // One token per row, appended to its slot's output. Throws std::invalid_argument for a slot that is empty or named
   // twice, before anything is changed.
-  SampledColumns sample(const LogitRows& logits, const int* slots);
+  SampledColumns sample(const LogitRows& logits, const int* slots, const TokenMasks& masks);
   // Logprobs of one given token per row.
   LogprobColumns score(const LogitRows& logits, const int* targets, int num_logprobs);
 
   // See RowSampler.
-  std::vector<float> adjust(const float* logits, int slot);
-  std::vector<int> candidates(const float* logits, int slot);
+  std::vector<float> adjust(const float* logits, int slot, const uint32_t* mask);
+  std::vector<int> candidates(const float* logits, int slot, const uint32_t* mask);
 
   int vocab_size() const { return vocab_size_; }
+  // Words in a row of TokenMasks.
+  int mask_words() const { return (valid_vocab_size_ + 31) / 32; }
 
  private:
   const Slot& slot_at(int slot) const;

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from octavo.execution.protocols import Float32
+from octavo.execution.protocols import Float32, Int32
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
 
@@ -57,9 +57,14 @@ class ReferenceRequest:
         self.prompt = list(prompt_token_ids)
         self.outputs = list(output_token_ids)
 
-    def adjust(self, logits: Float32) -> Float32:
-        """Logits `[valid_vocab_size]` after masks, bias and penalties; float32, in the documented order."""
+    def adjust(self, logits: Float32, mask: Int32 | None = None) -> Float32:
+        """Logits `[valid_vocab_size]` after masks, bias and penalties; float32, in the documented order.
+
+        `mask`: a row of `TokenMasks.words`; None: all tokens are allowed.
+        """
         x = logits.astype(np.float32)
+        if mask is not None:
+            x[[not mask[i // 32] >> (i % 32) & 1 for i in range(len(x))]] = -np.inf
         self._allow(x)
         for token, bias in (self.params.logit_bias or {}).items():
             x[token] += np.float32(bias)
@@ -94,9 +99,9 @@ class ReferenceRequest:
                 x[token] -= frequency * np.float32(in_output[token])
                 x[token] -= presence
 
-    def draw(self, logits: Float32) -> Draw:
+    def draw(self, logits: Float32, mask: Int32 | None = None) -> Draw:
         """The next token for raw logits `[valid_vocab_size]` that leave at least one token; not counted as output."""
-        x = flatten_infinite(self.adjust(logits))
+        x = flatten_infinite(self.adjust(logits, mask))
         if self.params.greedy:
             token = int(np.argmax(x))
             return Draw(token, np.arange(len(x)) == token, np.inf, np.inf)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from octavo import _native
 from octavo.errors import InvalidRequestError
-from octavo.execution.protocols import Float32, Int32, SampledRows
+from octavo.execution.protocols import Float32, Int32, SampledRows, TokenMasks
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import MAX_LOGPROBS, SamplingParams, validate_against_vocabulary
 
@@ -60,14 +60,18 @@ class NativeSampler:
         self._native.remove(slot)
         del self._params[slot]
 
-    def sample(self, logits: Float32, slots: Int32) -> SampledRows:
+    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
         """Samples row i of `logits` `[rows, vocab_size]` for the request in `slots[i]` and counts the token as output.
 
         Raises:
-            ValueError: wrong shapes, an empty slot, or one slot twice.
+            ValueError: wrong shapes, an empty slot, one slot twice, or a mask that is not there.
         """
-        token_ids, failures, columns = self._native.sample(logits, slots)
-        errors = {row: self._explain(status, int(slots[row])) for row, status in failures}
+        words, mask_rows = (None, None) if masks is None else (masks.words, masks.rows)
+        token_ids, failures, columns = self._native.sample(logits, slots, words, mask_rows)
+        errors = {
+            row: self._explain(status, int(slots[row]), has_mask=masks is not None and bool(masks.rows[row] >= 0))
+            for row, status in failures
+        }
         return SampledRows(token_ids, [] if columns is None else _logprob_rows(columns), errors)
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
@@ -83,20 +87,21 @@ class NativeSampler:
         rows = _logprob_rows(self._native.score(logits, targets, num_logprobs))
         return [row for row in rows if row is not None]
 
-    def adjusted_logits(self, logits: Float32, slot: int) -> Float32:
+    def adjusted_logits(self, logits: Float32, slot: int, mask: Int32 | None = None) -> Float32:
         """One row `[vocab_size]` as the slot's next draw sees it, before temperature: `[valid_vocab_size]`."""
-        return self._native.adjust(logits, slot)
+        return self._native.adjust(logits, slot, mask)
 
-    def candidates(self, logits: Float32, slot: int) -> list[int]:
+    def candidates(self, logits: Float32, slot: int, mask: Int32 | None = None) -> list[int]:
         """Token ids, ascending, among which the slot's next draw would choose from one row `[vocab_size]`."""
-        return self._native.candidates(logits, slot)
+        return self._native.candidates(logits, slot, mask)
 
-    def _explain(self, status: int, slot: int) -> str:
+    def _explain(self, status: int, slot: int, *, has_mask: bool) -> str:
         if status == _NAN:
             return "the model's logits hold a NaN, so no token can be sampled"
         if status == _NO_LOGIT:
             return "all of the model's logits are -inf, so no token can be sampled"
-        return f"no token is left to sample: {' and '.join(masking_fields(self._params[slot]))} mask all of them"
+        fields = ["the shape asked for"] * has_mask + masking_fields(self._params[slot])
+        return f"no token is left to sample: {' and '.join(fields)} mask all of them"
 
 
 def native_params(params: SamplingParams, eos_token_ids: Sequence[int], valid_vocab_size: int) -> _native.SlotParams:

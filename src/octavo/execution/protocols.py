@@ -101,6 +101,19 @@ class ProgramExecutor(KVMemory, Protocol):
 
 
 @dataclass
+class TokenMasks:
+    """Which tokens the rows of a sampling call may have, where not all are allowed.
+
+    Bit `i % 32` of word `i // 32` is token i; 1 is allowed. Bits at and behind the valid vocabulary mean nothing.
+    """
+
+    words: Int32
+    """[masks, ceil(valid_vocab_size / 32)]"""
+    rows: Int32
+    """[rows] which of the masks a row of logits has; -1: none."""
+
+
+@dataclass
 class SampledRows:
     """Tokens of a sampling call, one per row."""
 
@@ -130,8 +143,11 @@ class Sampler(Protocol):
         """Forgets the request in a slot."""
         ...
 
-    def sample(self, logits: Float32, slots: Int32) -> SampledRows:
-        """Samples row i of logits `[rows, vocab_size]` for the request in `slots[i]` and counts the token as output."""
+    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
+        """Samples row i of logits `[rows, vocab_size]` for the request in `slots[i]` and counts the token as output.
+
+        Masks come before everything else that draws; logprobs are those of the logits without them. A row without a
+        mask has the same bits as in a call without masks."""
         ...
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
