@@ -46,7 +46,7 @@ def test_a_prefix_in_a_tier_is_loaded_and_found_like_any_other():
     assert engine.plans[first].num_tokens == 2, "all but the tokens behind the last whole block came from the tier"
     stats = engine.stats("again")
     assert stats.num_cached_tokens == 40 and stats.num_loaded_tokens == {"host": 40}
-    assert engine.counters["host_loaded_blocks"] == 10
+    assert engine.counters["host_loaded_blocks"] == 10 and engine.counters["host_loaded_tokens"] == 40
 
 
 def test_a_load_goes_on_from_a_hit_on_the_device():

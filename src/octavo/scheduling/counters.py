@@ -30,10 +30,13 @@ class SchedulerCounters:
     resumed_cached_tokens: int = 0
     """Tokens that preempted requests found in the prefix cache when they came back."""
     preemptions: int = 0
+    loaded_tokens: dict[str, int] = field(default_factory=dict)
+    """tier -> of the cached tokens, those that were first loaded from there."""
     finished: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
     """finish reason -> requests."""
 
     def as_dict(self) -> dict[str, float]:
-        """name -> total; finished requests as `finished_<reason>`."""
-        totals = {name: float(value) for name, value in vars(self).items() if name != "finished"}
+        """name -> total; finished requests as `finished_<reason>`, loaded tokens as `<tier>_loaded_tokens`."""
+        totals = {name: float(value) for name, value in vars(self).items() if not isinstance(value, dict)}
+        totals |= {f"{tier}_loaded_tokens": float(count) for tier, count in self.loaded_tokens.items()}
         return totals | {f"finished_{reason}": float(count) for reason, count in self.finished.items()}

@@ -75,6 +75,8 @@ class RunningSet:
             self._counters.cached_tokens += request.num_computed
             self._counters.copied_tokens += request.blocks.num_copied_tokens
             request.count_loaded_tokens(self._manager.layout.block_size)
+            for tier, count in request.stats.num_loaded_tokens.items():
+                self._counters.loaded_tokens[tier] = self._counters.loaded_tokens.get(tier, 0) + count
         else:
             self._counters.resumed_cached_tokens += request.num_computed
         request.status = RequestStatus.RUNNING
