@@ -1,6 +1,5 @@
 """Blocks on disk: what lies there outlives the process, and nothing that lies there is believed."""
 
-import heapq
 import logging
 import threading
 import time
@@ -12,6 +11,7 @@ import numpy as np
 
 from octavo.execution.kv_store.entry import FREE, HEAD_BYTES, DamagedError, Entry, EntryFormat, ForeignError, digest
 from octavo.execution.kv_store.folder import BLOCKS, ENTRIES, OwnedFolder
+from octavo.execution.kv_store.free_slots import FreeSlots
 from octavo.execution.kv_store.medium import BlockLostError, NoRoomError, Place
 from octavo.execution.kv_store.slot_file import DiskFile, OpenFile
 from octavo.execution.protocols import Bytes
@@ -65,7 +65,7 @@ class DiskMedium:
         self.capacity_bytes = self._num_slots * self._bytes_per_slot
         self._lock = threading.Lock()
         self._held: dict[BlockName, _Held] = {}
-        self._free: list[int] = []
+        self._free = FreeSlots(0)
         self._extent = 0
         """Slots that the files have room for so far."""
         self._stamp = 0
@@ -107,9 +107,9 @@ class DiskMedium:
         if self._rests_until is not None and self._clock() < self._rests_until:
             raise NoRoomError(f"{self._folder.path} could not be written, and rests")
         with self._lock:
-            if not self._free:
-                raise NoRoomError(f"{self._folder.path} holds {len(self._held)} blocks, and no slot is free")
-            slot = heapq.heappop(self._free)
+            slot = self._free.take()
+        if slot is None:
+            raise NoRoomError(f"{self._folder.path} holds {len(self._held)} blocks, and no slot is free")
         return Place(np.empty(self._block_bytes[record.group], np.uint8), slot)
 
     def keep(self, record: BlockRecord, place: Place) -> None:
@@ -132,7 +132,7 @@ class DiskMedium:
     def give_back(self, place: Place) -> None:
         """See `Medium.give_back`."""
         with self._lock:
-            heapq.heappush(self._free, place.slot)
+            self._free.give_back(place.slot)
 
     def read(self, record: BlockRecord) -> Bytes:
         """See `Medium.read`."""
@@ -217,7 +217,7 @@ class DiskMedium:
             for slot, entry in found.items()
         }
         self._stamp = max((entry.stamp for entry in found.values()), default=0)
-        self._free = sorted(set(range(self._num_slots)) - {held.slot for held in self._held.values()})
+        self._free = FreeSlots(self._num_slots, {held.slot for held in self._held.values()})
         self._extent = max(found, default=-1) + 1
         self._cut()
 
@@ -230,7 +230,7 @@ class DiskMedium:
         if not (self._blocks.is_linked() and self._entries.is_linked()):
             self._held.clear()
             self._blocks.cut(0)  # gives its room back
-            self._num_slots, self._free = 0, []
+            self._num_slots, self._free = 0, FreeSlots(0)
             raise FileNotFoundError(ENOENT, "the files were deleted; a restart begins anew")
         if slot >= self._extent:
             self._folder.make_room(self._bytes_up_to(slot + 1))
@@ -248,7 +248,7 @@ class DiskMedium:
             del self._held[name]
         self._write_entry_part(held.slot, 0, FREE)
         with self._lock:
-            heapq.heappush(self._free, held.slot)
+            self._free.give_back(held.slot)
 
     def _write_entry_part(self, slot: int, offset: int, data: bytes) -> None:
         """What is not written here is made up for by digests: at worst a block is found whose bytes are another's."""

@@ -1,12 +1,12 @@
 """Blocks in main memory."""
 
-import heapq
 import mmap
 from collections.abc import Sequence
 
 import numpy as np
 
 from octavo.errors import OutOfMemoryError
+from octavo.execution.kv_store.free_slots import FreeSlots
 from octavo.execution.kv_store.medium import BlockLostError, NoRoomError, Place
 from octavo.execution.protocols import Bytes
 from octavo.kv.record import BlockRecord
@@ -31,7 +31,7 @@ class HostMedium:
         num_slots = capacity_bytes // self._slot_bytes
         self.capacity_bytes = num_slots * self._slot_bytes
         self._memory = _reserve(num_slots, self._slot_bytes)
-        self._free = list(range(num_slots))
+        self._free = FreeSlots(num_slots)
         self._slot_by_name: dict[BlockName, int] = {}
 
     def num_bytes(self, record: BlockRecord) -> int:
@@ -48,9 +48,9 @@ class HostMedium:
 
     def reserve(self, record: BlockRecord) -> Place:
         """A slot: what is filled in is where it stays."""
-        if not self._free:
+        slot = self._free.take()
+        if slot is None:
             raise NoRoomError(f"host memory holds {len(self._slot_by_name)} blocks, and no slot is free")
-        slot = heapq.heappop(self._free)
         return Place(self._memory[slot, : self._block_bytes[record.group]], slot)
 
     def keep(self, record: BlockRecord, place: Place) -> None:
@@ -59,7 +59,7 @@ class HostMedium:
 
     def give_back(self, place: Place) -> None:
         """See `Medium.give_back`."""
-        heapq.heappush(self._free, place.slot)
+        self._free.give_back(place.slot)
 
     def read(self, record: BlockRecord) -> Bytes:
         """A view of the slot. It may be overwritten if the block is removed meanwhile, that is if the load was ended:
@@ -74,7 +74,7 @@ class HostMedium:
         for name in names:
             slot = self._slot_by_name.pop(name, None)
             if slot is not None:
-                heapq.heappush(self._free, slot)
+                self._free.give_back(slot)
 
     def close(self) -> None:
         """Lets the memory go once nobody looks at it any more."""
