@@ -87,3 +87,20 @@ def test_without_flags_the_pool_stays_within_what_can_be_numbered() -> None:
 def test_more_positions_than_the_model_has_are_refused() -> None:
     with pytest.raises(ConfigError, match="1024 positions"):
         plan_memory(config(max_model_len=1025), program(FULL), 1 << 40)
+
+
+def test_host_memory_for_blocks_is_taken_from_what_is_free() -> None:
+    free, of_host = 2 * 2 * BLOCK_BYTES * 10, 2 * 2 * BLOCK_BYTES * 4
+    plan = plan_memory(config(kv_host_memory_bytes=of_host), program(FULL, FULL), free)
+    assert plan.layout.num_blocks == 1 + 6
+
+
+@pytest.mark.parametrize("blocks", [None, 101])
+def test_more_host_memory_than_is_free_is_refused_by_its_name(blocks: int | None) -> None:
+    with pytest.raises(ConfigError, match=r"kv_host_memory_bytes=1099511627776: only 1000000 bytes"):
+        plan_memory(config(kv_host_memory_bytes=1 << 40, num_kv_blocks=blocks), program(FULL, FULL), 1_000_000)
+
+
+def test_no_free_memory_is_no_negative_number_of_blocks() -> None:
+    with pytest.raises(OutOfMemoryError, match=r"KV memory of 0 blocks"):
+        plan_memory(config(), program(FULL, FULL), -5_000_000)

@@ -52,7 +52,8 @@ def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> Memo
         free_bytes: memory that is free after weights are loaded.
 
     Raises:
-        ConfigError: a longer request than the model was made for, or more blocks than can be numbered.
+        ConfigError: a longer request than the model was made for, more blocks than can be numbered, or more host memory
+            for blocks than is free.
         OutOfMemoryError: the pool cannot hold one request of the asked length; the message holds the arithmetic.
     """
     one_block = _layout(config, program, num_blocks=2)
@@ -63,7 +64,7 @@ def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> Memo
             config.model.max_model_len,
             f"the model was made for {program.max_positions} positions; ask for at most that",
         )
-    num_blocks = _num_blocks(config, one_block, wanted_len, free_bytes)
+    num_blocks = _num_blocks(config, one_block, wanted_len, _beside_host_tier(config, free_bytes))
     layout = _layout(config, program, num_blocks)
     fitting_len = _fitting_len(config, layout, wanted_len)
     if config.model.max_model_len is not None and fitting_len < wanted_len:
@@ -71,6 +72,15 @@ def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> Memo
     if fitting_len < 2:
         raise OutOfMemoryError(_too_small(config, layout, 2, fitting_len))
     return MemoryPlan(layout, fitting_len)
+
+
+def _beside_host_tier(config: EngineConfig, free_bytes: int) -> int:
+    """Memory that is free beside what blocks may take that the pool lets go."""
+    host_bytes = config.cache.kv_host_memory_bytes or 0
+    if host_bytes > max(0, free_bytes):
+        problem = f"only {max(0, free_bytes)} bytes of memory are free beside the weights; ask for less than that"
+        raise ConfigError("kv_host_memory_bytes", host_bytes, problem)
+    return free_bytes - host_bytes
 
 
 def _layout(config: EngineConfig, program: Program, num_blocks: int) -> KVLayout:
@@ -96,7 +106,8 @@ def _num_blocks(config: EngineConfig, layout: KVLayout, max_model_len: int, free
         return num_blocks
     enough = (config.scheduler.max_num_seqs - 1) * layout.blocks_per_request(max_model_len, max_step_tokens=1)
     enough += _needed(config, layout, max_model_len)
-    return 1 + min(enough, most - 1, int(free_bytes * FREE_MEMORY_SHARE) // layout.bytes_per_block)
+    affordable = int(max(0, free_bytes) * FREE_MEMORY_SHARE) // layout.bytes_per_block
+    return 1 + min(enough, most - 1, affordable)
 
 
 def _needed(config: EngineConfig, layout: KVLayout, num_tokens: int) -> int:
