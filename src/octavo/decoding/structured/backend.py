@@ -95,6 +95,11 @@ class CompiledGrammar(Protocol):
 class GrammarBackend(Protocol):
     """Compiles for one vocabulary. Safe to use from several threads."""
 
+    def prepare(self) -> None:
+        """Does what else the first compilation would do first. It may take a second, and hold up all threads: to be
+        called where nobody waits, at start. Idempotent."""
+        ...
+
     def compile(self, spec: StructuredSpec) -> CompiledGrammar:
         """Takes milliseconds to seconds, outside Python's lock for the most part.
 

@@ -33,6 +33,10 @@ class LLGuidanceBackend:
         self._lock = threading.Lock()
         self._tokenizer: LLTokenizer | None = None
 
+    def prepare(self) -> None:
+        """See GrammarBackend. The library holds Python's lock while it builds its trie of the vocabulary."""
+        self._shared_tokenizer()
+
     def compile(self, spec: StructuredSpec) -> LLGuidanceGrammar:
         """See GrammarBackend."""
         try:
