@@ -32,7 +32,7 @@ def make_scheduler(num_blocks: int, max_model_len: int, *, num_groups: int = 1, 
         AttentionSpec(num_kv_heads=1, head_dim=64, window=w) for w in [None, *range(4096, 4096 + num_groups - 1)]
     )
     layout = lay_out(specs, num_blocks=num_blocks + 1, block_size=16, dtype=KVDtype.FP16)
-    settings = SchedulerConfig(**config)
+    settings = SchedulerConfig(**{"max_num_batched_tokens": 8192, **config})
     manager = KVManager(layout, max_step_tokens=settings.max_num_batched_tokens, fingerprint="benchmark")
     return Scheduler(settings, manager, max_model_len)
 

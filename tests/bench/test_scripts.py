@@ -125,3 +125,15 @@ def test_how_answers_differ() -> None:
         "same_answers": 0.5,
         "shared_greedy_tokens": pytest.approx(5 / 6),
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("decodes", "--num-seqs", "8", "--steps", "20"), "8 decodes, 1 group(s), 20 steps: median "),
+        (("prefix", "--waiting", "50", "--steps", "20"), "prefix, 50 waiting, "),
+        (("endurance", "--requests", "120"), "fcfs: 40 requests in "),
+    ],
+)
+def test_the_scheduler_alone(arguments: tuple[str, ...], told: str) -> None:
+    assert told in run("scheduler.py", *arguments)

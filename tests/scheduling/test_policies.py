@@ -35,6 +35,12 @@ def make_queue(max_length):
     return WaitingQueue(policy("fcfs"), max_length, Tenants(SchedulerConfig()))
 
 
+@pytest.mark.parametrize("name", ["max_num_batched_tokens", "max_num_seqs"])
+def test_a_step_without_a_size_is_refused_at_start(name):
+    with pytest.raises(ConfigError, match=f"{name}=0: the size of a step must be known here"):
+        Engine(**{name: 0})
+
+
 def test_an_unknown_policy_is_refused_at_start_with_the_known_ones():
     with pytest.raises(ConfigError, match="scheduling_policy='lottery': known policies are fcfs, prefix, priority"):
         Engine(scheduling_policy="lottery")

@@ -12,7 +12,7 @@ from itertools import repeat
 import msgspec
 
 from octavo.config import SchedulerConfig
-from octavo.errors import InvalidRequestError
+from octavo.errors import ConfigError, InvalidRequestError
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pin, Pins
 from octavo.kv.request_blocks import BlockIds
@@ -69,8 +69,12 @@ class Scheduler:
             tiers: behind the KV memory; from here on only this scheduler calls their mutating methods. None: none.
 
         Raises:
-            ConfigError: no policy or rule has the configured name, or a weight cannot be read.
+            ConfigError: the size of a step is left open, no policy or rule has the configured name, or a weight cannot
+                be read.
         """
+        for name in ("max_num_batched_tokens", "max_num_seqs"):
+            if getattr(config, name) == 0:
+                raise ConfigError(name, 0, "the size of a step must be known here; see octavo.engine.step_size")
         self.counters = SchedulerCounters()
         self.pins = Pins(manager, max_model_len) if pins is None else pins
         """Sessions between whose requests prefixes stay. Others may open and end them at any time."""
