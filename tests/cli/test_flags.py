@@ -87,6 +87,24 @@ def test_only_given_flags_arrive_typed() -> None:
     }
 
 
+def test_a_field_may_have_a_shorter_flag_beside_its_own() -> None:
+    seen: Settings = {}
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @with_settings(CacheConfig)
+    def command(settings: Settings) -> None:
+        """Help."""
+        seen.update(settings)
+
+    result = CliRunner().invoke(
+        app, ["--kv-disk-path", "kv", "--kv-disk-size", "10GiB", "--kv-host-memory-bytes", "1GB"]
+    )
+    assert result.exit_code == 0
+    assert CacheConfig(**seen).kv_disk_size_bytes == 10 * 2**30
+    assert seen == {"kv_disk_path": "kv", "kv_disk_size_bytes": 10 * 2**30, "kv_host_memory_bytes": 10**9}
+
+
 @pytest.mark.parametrize(
     "flags", [["--count", "x"], ["--kind", "three"], ["--memory-bytes", "much"], ["--nope"], ["extra"]]
 )

@@ -31,5 +31,7 @@ def random_settings(seed: str, count: int) -> Iterator[Setting]:
     chance = random.Random(seed)
     for _ in range(count):
         fields = {name: chance.choice(values) for name, values in CHOICES.items()}
+        if fields["enable_prefix_caching"] and chance.random() < 0.4:
+            fields["kv_host_memory_bytes"] = 64 * 2**20
         order = chance.choice((in_order, reverse, shuffled))
         yield Again(fields, order=order) if chance.random() < 0.3 else Crowd(fields, order=order)
