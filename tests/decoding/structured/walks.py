@@ -36,10 +36,10 @@ _PIECES = (
         "ab",
         "abc",
     ),
-    *("é", "日本", "\U0001f600", "</", "name", "</tool_call>", "<tool_call>"),
+    *("é", "日本", "\U0001f600", "</", "name", "</tool_call>", "<tool_call>", "\n</parameter>\n"),
 )
 TOKENS = (*(bytes([i]) for i in range(256)), b"<end>", b"<mark>", *(piece.encode() for piece in _PIECES), b"", b"\xc3")
-_CLOSING = np.array([bool(t) and set(t) <= set(b'"}])>/\n' + b"`") for t in TOKENS])
+_CLOSING = np.array([t == b"\n</parameter>\n" or (bool(t) and set(t) <= set(b'"}])>/\n`')) for t in TOKENS])
 _ODD = np.array([len(t) == 1 and not (0x20 <= t[0] < 0x7F) for t in TOKENS])
 
 
@@ -102,9 +102,9 @@ def walk(matcher: Matcher, rng: np.random.Generator, max_tokens: int = 400) -> W
         allowed = mask_of(matcher)
         assert allowed.any()
         assert allowed[END] == matcher.can_end
-        pull = len(token_ids) / 8
+        pull = min(6, len(token_ids) / 8)
         logits = rng.standard_normal(len(TOKENS)) * 2 + pull * _CLOSING - 4 * _ODD
-        logits[END] += pull
+        logits[END] += 3 * pull
         token = int(np.argmax(np.where(allowed, logits, -np.inf)))
         assert matcher.accept(token)
         token_ids.append(token)

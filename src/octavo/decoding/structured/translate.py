@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from octavo.decoding.structured import lark
+from octavo.decoding.structured.calls import calls_rules
 from octavo.decoding.structured.json_schema.compile import backend_schema
 from octavo.decoding.structured.limits import MAX_CHOICES, MAX_SOURCE_BYTES
 from octavo.decoding.structured.problem import ShapeError
@@ -70,6 +71,12 @@ def _choice(spec: StructuredSpec, specials: Mapping[str, int]) -> Translation:
     return Translation(lark.grammar(["start: TEXT", f"TEXT: {words}"]))
 
 
+def _calls(spec: StructuredSpec, specials: Mapping[str, int]) -> Translation:
+    if spec.calls is None:
+        raise ShapeError("there are no calls")
+    return Translation(lark.grammar(calls_rules(spec.calls, specials, compact=spec.compact)))
+
+
 def _check_size(num_characters: int) -> None:
     if num_characters > MAX_SOURCE_BYTES:
         raise ShapeError(f"{num_characters} characters; at most {MAX_SOURCE_BYTES} are supported")
@@ -80,5 +87,6 @@ KINDS: dict[StructuredKind, Callable[[StructuredSpec, Mapping[str, int]], Transl
     StructuredKind.JSON_SCHEMA: _json_schema,
     StructuredKind.REGEX: _regex,
     StructuredKind.CHOICE: _choice,
+    StructuredKind.CALLS: _calls,
 }
 """Kind -> its translator."""
