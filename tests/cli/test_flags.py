@@ -209,6 +209,8 @@ def test_a_missing_config_file_says_so(tmp_path: Path) -> None:
         ("1.5MiB", 3 * 2**19),
         ("3g", 3 * 10**9),
         ("1TiB", 2**40),
+        ("1.5TB", 3 * 10**12 // 2),
+        ("2t", 2 * 10**12),
     ],
 )
 def test_sizes(text: str, size: int) -> None:

@@ -34,6 +34,7 @@ ENVIRONMENT = {"api_key": "OCTAVO_API_KEY"}
 _METAVARS: dict[Any, str] = {str: "TEXT", int: "N", float: "NUMBER"}
 """What help shows for a value: words, not names of Python's types."""
 _UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
+_UNITS |= {"T": 10**12, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
