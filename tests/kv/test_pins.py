@@ -195,6 +195,12 @@ def test_tenants_do_not_see_each_other():
     assert len(pins) == 2 and state(pins, "s", tenant="a").num_pinned_tokens == 8
 
 
+def test_what_a_tenant_can_never_hold_is_refused_without_advice_to_wait():
+    _, pins = make(24, max_tokens_per_tenant=16)
+    with pytest.raises(InvalidRequestError, match=r"20 tokens takes more than the 16 .*; start with a larger one$"):
+        pins.open("a", PinRequest(session_id="s"), 0.0, range(20))
+
+
 def test_shared_blocks_count_once_for_all_and_for_each_tenant():
     manager, pins = make(24, max_share=0.25, max_tokens_per_tenant=16)
     assert pins.max_blocks == 6
@@ -231,7 +237,9 @@ def test_what_does_not_fit_is_refused_with_numbers_and_the_old_pin_stays():
 
 def test_a_prompt_that_is_to_be_pinned_is_refused_for_good_or_for_now():
     manager, pins = make(24, max_share=0.25)
-    with pytest.raises(InvalidRequestError, match=r"28 tokens takes 7 KV blocks .* 6 are free of 6 blocks"):
+    with pytest.raises(
+        InvalidRequestError, match=r"28 tokens takes 7 KV blocks .* together may hold 6 blocks .* start with a larger"
+    ):
         pins.open("", PinRequest(session_id="b"), 0.0, range(28))
     turn(manager, pins, "a", range(20), now_s=5.0)
     with pytest.raises(PinBudgetError, match=r"8 tokens takes 2 KV blocks .* 1 are free") as refusal:

@@ -102,19 +102,24 @@ class PinBudget:
         free = self.max_blocks - used
         if wanted <= free:
             return ""
+        takes = f"holding {num_tokens} tokens takes {wanted} KV blocks of {self._block_size} tokens"
+        larger = "start with a larger max_pinned_share or more KV memory"
+        if not used:
+            return f"{takes}, and all sessions together may hold {self._arithmetic()}; {larger}"
         return (
-            f"holding {num_tokens} tokens takes {wanted} KV blocks of {self._block_size} tokens beside those that "
-            f"other sessions hold, and {free} are free of {self._arithmetic()}; end a session, wait until a lease "
-            "ends, or start with a larger max_pinned_share or more KV memory"
+            f"{takes} beside those that other sessions hold, and {free} are free of {self._arithmetic()}; "
+            f"end a session, wait until a lease ends, or {larger}"
         )
 
     def _too_many_tokens(self, num_tokens: int, held: int) -> str:
         if not self._max_tokens or held + num_tokens <= self._max_tokens:
             return ""
+        limit = f"{self._max_tokens} that one key may hold (max_pinned_tokens_per_key)"
+        if not held:
+            return f"holding {num_tokens} tokens takes more than the {limit}; start with a larger one"
         return (
-            f"holding {num_tokens} tokens takes more than the {self._max_tokens - held} that are free of the "
-            f"{self._max_tokens} that one key may hold (max_pinned_tokens_per_key); end a session, or wait until a "
-            "lease ends"
+            f"holding {num_tokens} tokens takes more than the {self._max_tokens - held} that are free of the {limit}; "
+            "end a session, or wait until a lease ends"
         )
 
     def _arithmetic(self) -> str:
