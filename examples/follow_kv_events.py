@@ -2,6 +2,8 @@
 
 octavo serve --kv-events-endpoint tcp://127.0.0.1:5557 --kv-events-replay-endpoint tcp://127.0.0.1:5558
 python examples/follow_kv_events.py tcp://127.0.0.1:5557 tcp://127.0.0.1:5558
+
+Without the second address (the first's alone) it waits until the engine's cache has been cleared.
 """
 
 import contextlib
@@ -12,7 +14,7 @@ from octavo.router.kv_client import KvEventsClient
 from octavo.router.kv_directory import KvDirectory
 
 
-def main(endpoint: str, replay_endpoint: str) -> None:
+def main(endpoint: str, replay_endpoint: str | None = None) -> None:
     """Prints a line for each change, until Ctrl-C."""
     directory = KvDirectory()
     shown = ""
@@ -29,5 +31,7 @@ def main(endpoint: str, replay_endpoint: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(f"usage: {sys.argv[0]} ENDPOINT [REPLAY_ENDPOINT]")
     with contextlib.suppress(KeyboardInterrupt):
         main(*sys.argv[1:])

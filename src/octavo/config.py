@@ -1,5 +1,6 @@
 """Configuration: one frozen dataclass per room, validated at construction. Flags carry the same names."""
 
+import os
 import re
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -77,11 +78,11 @@ class CacheConfig:
     kv_host_memory_bytes: int | None = None
     """Main memory that keeps KV blocks which the cache lets go, for when they are wanted again; None: none."""
     kv_disk_path: str | None = None
-    """Folder in which KV blocks are kept on disk, also after a restart; None: none."""
+    """Folder in which KV blocks are kept on disk, also after a restart; needs a size; None: none."""
     kv_disk_size_bytes: int | None = None
-    """Most bytes that all engines together may take in that folder."""
+    """Most bytes that all engines together may take in the folder of blocks on disk, e.g. 10GiB; goes with it."""
     kv_lease_s: float = 10.0
-    """Seconds that moving KV blocks to or from there may take; then requests go on without."""
+    """Seconds that moving KV blocks to or from host memory or disk may take; then requests go on without."""
     max_pinned_share: float = 0.5
     """Most of the KV memory that sessions hold between their requests, 0 to 1; less if need be, so that the longest
     request always fits beside it; 0: no sessions."""
@@ -240,6 +241,10 @@ class KVEventsConfig:
         alone = self.kv_events_endpoint is None and self.kv_events_replay_endpoint is not None
         missing = "has no effect without kv_events_endpoint"
         _require(not alone, "kv_events_replay_endpoint", self.kv_events_replay_endpoint, missing)
+        shared = self.kv_events_endpoint is not None and self.kv_events_endpoint == self.kv_events_replay_endpoint
+        shared = shared and not str(self.kv_events_endpoint).endswith(":0")  # port 0: each gets one of its own
+        twice = "must differ from kv_events_endpoint"
+        _require(not shared, "kv_events_replay_endpoint", self.kv_events_replay_endpoint, twice)
         known = set(re.findall(r"[{}][^{}]*[{}]?", self.kv_events_topic)) <= {"{host}", "{port}", "{model}"}
         _require(known, "kv_events_topic", self.kv_events_topic, "may hold {host}, {port} and {model}, no other braces")
         steps = self.kv_events_buffer_steps
@@ -285,6 +290,8 @@ class EngineConfig:
 
 def _typed(name: str, value: object, kind: Any) -> object:
     """The value, as a field of that type takes it (a list where a tuple is wanted, the text of an enum)."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

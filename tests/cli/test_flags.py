@@ -226,3 +226,16 @@ def test_what_is_no_size(text: str) -> None:
 @given(st.integers(min_value=0, max_value=2**60))
 def test_plain_numbers_are_exact(number: int) -> None:
     assert parse_size(str(number)) == number
+
+
+def test_a_path_is_as_good_as_its_text() -> None:
+    settings = {"kv_disk_path": Path("kv"), "kv_disk_size_bytes": 2**30, "model": Path("a.gguf")}
+    config = EngineConfig.from_fields(settings)
+    assert (config.cache.kv_disk_path, config.model.model) == ("kv", "a.gguf")
+
+
+def test_two_sockets_need_two_addresses() -> None:
+    address = "tcp://127.0.0.1:5557"
+    with pytest.raises(ConfigError, match="must differ from kv_events_endpoint"):
+        KVEventsConfig(kv_events_endpoint=address, kv_events_replay_endpoint=address)
+    KVEventsConfig(kv_events_endpoint="tcp://127.0.0.1:0", kv_events_replay_endpoint="tcp://127.0.0.1:0")

@@ -279,6 +279,22 @@ def test_the_start_is_told_in_one_line_and_timed_by_phase(tiny_model: str, caplo
     run(body)
 
 
+def test_the_start_tells_what_is_not_as_usual(tiny_model: str, tmp_path: Path) -> None:
+    async def told(**more: object) -> str:
+        kept = {"kv_disk_path": tmp_path, "kv_disk_size_bytes": 10**6, "kv_host_memory_bytes": 10**6}
+        async with engine(tiny_model, **kept, **more) as llm:
+            await collect(llm.generate("hello " * 20, SamplingParams(max_tokens=1)))
+            return llm.info.describe()
+
+    async def body() -> None:
+        first = await told(kv_cache_dtype="int8", scheduling_policy="prefix", async_scheduling=True)
+        assert ", KV in int8, KV kept in host memory (1 MB), KV kept on disk (1 MB), policy prefix, planned " in first
+        again = await told(kv_cache_dtype="int8")
+        assert re.search(r"KV kept on disk \(1 MB, \d+ blocks? found\)$", again)
+
+    run(body)
+
+
 def test_shutdown_without_drain_ends_streams_with_an_error_not_a_hang(tiny_model: str) -> None:
     async def body() -> None:
         llm = await AsyncLLM.start(EngineConfig.from_fields({"model": tiny_model, **SETTINGS}))

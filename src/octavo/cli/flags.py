@@ -152,7 +152,7 @@ def _without_none(kind: Any) -> Any:
 
 def _default_text(config_field: Field[Any]) -> str:
     default = config_field.default
-    if default is MISSING or default is None or default == ():
+    if default is MISSING or default is None or default in ((), ""):
         return ""
     if config_field.name.endswith("_bytes"):
         return f" [default: {default / 2**20:g}MiB]"

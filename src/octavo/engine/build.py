@@ -102,7 +102,7 @@ def _build(
         max_share=config.cache.max_pinned_share,
         max_tokens_per_tenant=config.cache.max_pinned_tokens_per_key,
     )
-    tiers, desk = open_tiers(config.cache, executor, manager, fingerprint)
+    tiers, desk, found_tiers = open_tiers(config.cache, executor, manager, fingerprint)
     scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy, pins, tiers)
     names = config.model.served_model_name or (files.name,)
     publisher = None if sockets is None else KVPublisher(sockets, config.kv_events, memory.layout, names[0])
@@ -121,6 +121,8 @@ def _build(
         block_size=memory.layout.block_size,
         num_blocks=memory.layout.num_blocks,
         kv_bytes_per_token=bytes_per_token(memory.layout.groups, memory.layout.dtype),
+        kv_dtype=memory.layout.dtype.value,
+        kv_tiers=found_tiers,
         kv_bytes=(memory.layout.num_blocks - 1) * memory.layout.bytes_per_block,
         num_kv_tokens=memory.num_tokens,
         num_full_length_requests=memory.num_full_length_requests,

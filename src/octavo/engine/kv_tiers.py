@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from octavo.config import CacheConfig
+from octavo.engine.output import KVTierInfo
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import Waker
 from octavo.errors import ConfigError
@@ -20,6 +21,8 @@ class OpenTiers(NamedTuple):
 
     tiers: Tiers | None = None
     desk: TransferDesk | None = None
+    found: tuple[KVTierInfo, ...] = ()
+    """What they were at start."""
 
 
 def open_tiers(config: CacheConfig, memory: KVMemory, manager: KVManager, fingerprint: str) -> OpenTiers:
@@ -35,7 +38,11 @@ def open_tiers(config: CacheConfig, memory: KVMemory, manager: KVManager, finger
         waker.close()
         return OpenTiers()
     settings = [TierSettings(store.tier, store.capacity_bytes, store.num_bytes, store.inventory()) for store in stores]
-    return OpenTiers(Tiers(manager, settings, lease_s=config.kv_lease_s), TransferDesk(stores, waker))
+    found = tuple(
+        KVTierInfo(tier=tier.tier.value, capacity_bytes=tier.capacity_bytes, num_found_blocks=len(tier.inventory))
+        for tier in settings
+    )
+    return OpenTiers(Tiers(manager, settings, lease_s=config.kv_lease_s), TransferDesk(stores, waker), found)
 
 
 def _open_stores(

@@ -24,6 +24,23 @@ class KVStreamInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KVTierInfo:
+    """A tier behind the device pool, as it was at start."""
+
+    tier: str
+    """`host` or `disk`."""
+    capacity_bytes: int
+    num_found_blocks: int
+    """That were kept there before and can be used again."""
+
+    def describe(self) -> str:
+        """Where blocks are kept, in how much room, and what was there already."""
+        place = {"host": "in host memory", "disk": "on disk"}.get(self.tier, f"in {self.tier}")
+        found = f", {_count(self.num_found_blocks, 'block')} found" if self.num_found_blocks else ""
+        return f"KV kept {place} ({_size(self.capacity_bytes)}{found})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineInfo:
     """Facts about a loaded model and its engine, fixed after start."""
 
@@ -44,6 +61,10 @@ class EngineInfo:
     max_num_batched_tokens: int
     threads: int
     isa: str
+    kv_dtype: str = "fp16"
+    """Number format of K and V."""
+    kv_tiers: tuple[KVTierInfo, ...] = ()
+    """Behind the device pool, the fastest first."""
     kv_bytes: int = 0
     """Bytes of all blocks."""
     num_kv_tokens: int = 0
@@ -67,14 +88,21 @@ class EngineInfo:
 
     def describe(self) -> str:
         """What was chosen for this model on this machine, in one line."""
-        return (
-            f"{', '.join(self.served_model_names)}: {_count(self.threads, 'thread')} ({self.isa}), "
-            f"{_size(self.weight_bytes)} weights, KV {_size(self.kv_bytes)} = {self.num_kv_tokens:,} tokens "
-            f"({self.num_full_length_requests:,} of full length), context {self.max_model_len:,}, "
-            f"{self.max_num_batched_tokens:,}-token steps, "
-            f"{_count(self.max_num_seqs, 'sequence')}{', planned a step ahead' if self.async_scheduling else ''}"
-            f"{'' if self.kv_events is None else f', {self.kv_events.describe()}'}"
-        )
+        full_length = f"{self.num_full_length_requests:,} of full length"
+        chosen = [
+            f"{', '.join(self.served_model_names)}: {_count(self.threads, 'thread')} ({self.isa})",
+            f"{_size(self.weight_bytes)} weights",
+            f"KV {_size(self.kv_bytes)} = {self.num_kv_tokens:,} tokens ({full_length})",
+            f"context {self.max_model_len:,}",
+            f"{self.max_num_batched_tokens:,}-token steps",
+            _count(self.max_num_seqs, "sequence"),
+        ]
+        chosen += [f"KV in {self.kv_dtype}"] if self.kv_dtype != "fp16" else []
+        chosen += [tier.describe() for tier in self.kv_tiers]
+        chosen += [f"policy {self.scheduling_policy}"] if self.scheduling_policy != "fcfs" else []
+        chosen += ["planned a step ahead"] if self.async_scheduling else []
+        chosen += [self.kv_events.describe()] if self.kv_events is not None else []
+        return ", ".join(chosen)
 
 
 def _size(num_bytes: int) -> str:

@@ -25,6 +25,8 @@ async def read_body(request: Request, model: type[Body], server: ServerContext) 
     """
     _check_headers(request)
     raw = await _read_while_taken(request, server)
+    if not raw.strip():
+        raise ApiError(400, "the body is empty; send a JSON object, {} if it has nothing to say", code="invalid_json")
     try:
         body = model.model_validate_json(raw)
     except ValidationError as error:
