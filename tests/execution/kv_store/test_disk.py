@@ -3,11 +3,13 @@
 import errno
 import logging
 import os
+import re
 import stat
 from pathlib import Path
 
 import pytest
 
+from octavo.errors import ConfigError
 from octavo.execution.kv_store import disk_store
 from octavo.execution.kv_store.entry import HEAD_BYTES, EntryFormat
 from octavo.kv.record import BlockRecord
@@ -394,15 +396,13 @@ def test_a_path_that_vanishes_is_no_tier(which: str, tmp_path: Path, caplog: pyt
 
 
 @pytest.mark.parametrize("place", ["file", "below a file"])
-def test_a_path_that_cannot_be_is_refused_with_a_warning(
-    place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_path_that_is_no_folder_is_refused_at_start(place: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
-    file.write_text("")
+    file.write_text("mine")
     device, path = Device(layout()), file if place == "file" else file / "below"
-    assert disk_store(device, device.layout, path, 1 << 20, "model", lambda: None) is None
-    (warning,) = warnings(caplog)
-    assert str(path) in warning
+    with pytest.raises(ConfigError, match=re.escape(f"kv_disk_path='{path}': must be a folder")):
+        disk_store(device, device.layout, path, 1 << 20, "model", lambda: None)
+    assert file.read_text() == "mine"
 
 
 def test_a_broken_disk_at_start_is_an_empty_tier(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

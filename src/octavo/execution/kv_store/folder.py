@@ -86,7 +86,7 @@ def claim(path: Path, fingerprint: bytes, size_bytes: int, least_bytes: int) -> 
     """Takes a folder for blocks of a fingerprint: the one used last that nobody owns, or a new one.
 
     Args:
-        path: what the user named; created if it is not there.
+        path: a folder.
         size_bytes: for all folders under the path.
         least_bytes: with less a folder is of no use.
 
@@ -94,7 +94,6 @@ def claim(path: Path, fingerprint: bytes, size_bytes: int, least_bytes: int) -> 
         NoRoomError: other processes have claimed the size.
         OSError: the path cannot be used.
     """
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _looking_round(path):
         seen = _survey(path)
         claimed = sum(folder.num_bytes for folder in seen if folder.owned)

@@ -45,11 +45,15 @@ def disk_store(
         fingerprint: all that decides the bits of a block beside its tokens.
 
     Returns:
-        The store; None, with a warning, if the path cannot be used: an engine works without.
+        The store; None, with a warning, if the disk fails or others use all of it: an engine works without.
 
     Raises:
-        ConfigError: not even one block fits the size.
+        ConfigError: the path is no folder and none can be made there, or not even one block fits the size.
     """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("kv_disk_path", str(path), f"must be a folder, or one that can be made ({error})") from None
     block_bytes = _block_bytes(memory, layout)
     name = sha256(fingerprint.encode()).digest()
     entry_format = EntryFormat(name, layout.block_size, max(block_bytes))
