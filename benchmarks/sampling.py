@@ -14,6 +14,7 @@ import numpy as np
 
 from octavo._native import ThreadPool
 from octavo.decoding.sampler import NativeSampler
+from octavo.execution.protocols import TokenMasks
 from octavo.request.params import SamplingParams
 
 ROWS = 8
@@ -33,6 +34,22 @@ CASES = {
     "greedy + logprobs 20": {"temperature": 0.0, "logprobs": 20},
     "top_p 0.9 + logprobs 5": {"top_p": 0.9, "logprobs": 5},
 }
+MASKS = {
+    "a mask of 20 ids": 20,
+    "a mask of half the ids, scattered": None,
+    "a mask of all ids": -1,
+}
+"""Number of random ids allowed; None: every other one at random; -1: all."""
+
+
+def make_mask(vocab: int, count: int | None) -> TokenMasks:
+    rng = np.random.default_rng(3)
+    allowed = rng.random(32 * -(-vocab // 32)) < 0.5
+    if count is not None:
+        allowed[:] = count < 0
+        allowed[rng.integers(0, vocab, max(0, count))] = True
+    words = np.packbits(allowed, bitorder="little").view(np.int32)
+    return TokenMasks(words[None], np.zeros(ROWS, np.int32))
 
 
 def make_logits(vocab: int, kind: str) -> np.ndarray:
@@ -54,13 +71,13 @@ def cpu_us(call: Callable[[], object], repeats: int = 41) -> float:
     return sorted(seconds)[repeats // 5] * 1e6
 
 
-def measure(vocab: int, kind: str, isa: str, fields: dict[str, object]) -> float:
+def measure(vocab: int, kind: str, isa: str, fields: dict[str, object], masks: TokenMasks | None = None) -> float:
     sampler = NativeSampler(ThreadPool(1), vocab, vocab, isa)
     prompt = np.random.default_rng(2).integers(0, vocab, 1000).tolist()
     for slot in range(ROWS):
         sampler.add(slot, SamplingParams(seed=slot, max_tokens=None, **fields), [0], prompt, [])
     logits, slots = make_logits(vocab, kind), np.arange(ROWS, dtype=np.int32)
-    return cpu_us(lambda: sampler.sample(logits, slots)) / ROWS
+    return cpu_us(lambda: sampler.sample(logits, slots, masks)) / ROWS
 
 
 def main() -> None:
@@ -74,6 +91,9 @@ def main() -> None:
     for name, fields in CASES.items():
         cells = [f"{measure(vocab, kind, args.isa, fields):.1f}" for vocab, kind in columns]
         print(f"| {name} | " + " | ".join(cells) + " |")
+    for name, count in MASKS.items():
+        cells = [f"{measure(v, kind, args.isa, {}, make_mask(v, count)):.1f}" for v, kind in columns]
+        print(f"| temperature 1, {name} | " + " | ".join(cells) + " |")
     scores = []
     for vocab, kind in columns:
         sampler, logits = NativeSampler(ThreadPool(1), vocab, vocab, args.isa), make_logits(vocab, kind)

@@ -20,7 +20,7 @@ class StructuredKind(StrEnum):
     CHOICE = "choice"
     """The answer is one of `choices`."""
     GRAMMAR = "grammar"
-    """The answer is of the grammar in `source`: GBNF (also called EBNF), or Lark as llguidance reads it."""
+    """The answer is a `root` of the grammar in `source`, which is GBNF (vLLM and xgrammar say EBNF)."""
     CALLS = "calls"
     """The answer is tool calls, as `calls` says."""
 

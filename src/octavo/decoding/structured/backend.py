@@ -53,7 +53,11 @@ class Matcher(Protocol):
         ...
 
     def accept(self, token_id: int) -> bool:
-        """Goes on by one token. False, and nothing changes, if it is not allowed."""
+        """Goes on by one token. False, and nothing changes, if it is not allowed.
+
+        Raises:
+            RequestFailedError: the grammar became too complex.
+        """
         ...
 
     def rollback(self, num_tokens: int) -> None:

@@ -16,6 +16,8 @@ MAX_ENUM_VALUES = 20_000
 MAX_LENGTH = 1_000_000
 """Of minLength, maxLength and the like."""
 MAX_GRAMMAR_RULES = 2_000
+MAX_REPETITIONS = 10_000
+"""In a counted repetition of a grammar."""
 MAX_LEXER_STATES = 100_000
 """States of a compiled grammar's lexer, 1 to 2 KB each. They come into being as answers reach them."""
 MAX_EXACT_INT = 2**53 - 1

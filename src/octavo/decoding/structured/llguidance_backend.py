@@ -130,6 +130,7 @@ class LLGuidanceMatcher:
         if self.is_terminated or not 0 <= token_id < self._vocab_size:
             return False
         if self._state.try_consume_tokens([token_id]) != 1:
+            self._require_sound()
             return False
         self._num_text += 1
         self._allowed = None

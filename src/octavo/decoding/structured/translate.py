@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from octavo.decoding.structured import lark
 from octavo.decoding.structured.calls import calls_rules
+from octavo.decoding.structured.gbnf import gbnf_rules
 from octavo.decoding.structured.json_schema.compile import backend_schema
 from octavo.decoding.structured.limits import MAX_CHOICES, MAX_SOURCE_BYTES
 from octavo.decoding.structured.problem import ShapeError
@@ -71,6 +72,10 @@ def _choice(spec: StructuredSpec, specials: Mapping[str, int]) -> Translation:
     return Translation(lark.grammar(["start: TEXT", f"TEXT: {words}"]))
 
 
+def _grammar(spec: StructuredSpec, specials: Mapping[str, int]) -> Translation:
+    return Translation(lark.grammar(gbnf_rules(spec.source)))
+
+
 def _calls(spec: StructuredSpec, specials: Mapping[str, int]) -> Translation:
     if spec.calls is None:
         raise ShapeError("there are no calls")
@@ -87,6 +92,7 @@ KINDS: dict[StructuredKind, Callable[[StructuredSpec, Mapping[str, int]], Transl
     StructuredKind.JSON_SCHEMA: _json_schema,
     StructuredKind.REGEX: _regex,
     StructuredKind.CHOICE: _choice,
+    StructuredKind.GRAMMAR: _grammar,
     StructuredKind.CALLS: _calls,
 }
 """Kind -> its translator."""

@@ -1,0 +1,78 @@
+"""CPU time of structured output: making a vocabulary known, compiling, filling masks.
+
+Usage: python benchmarks/structured.py [MODEL ...]     models that `octavo pull` has fetched
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from octavo.decoding.structured.backend import mask_words
+from octavo.decoding.structured.llguidance_backend import LLGuidanceBackend
+from octavo.decoding.structured.vocabulary import grammar_vocabulary
+from octavo.execution.loader.gguf import open_gguf
+from octavo.hub import find_cached
+from octavo.request.structured import StructuredKind, StructuredSpec
+from octavo.text.tokenizer import Tokenizer, from_gguf
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+ANSWER = '{"name": "Alice is a very good friend of mine", "age": 31}'
+MANY = {"enum": [f"value {i * 7919} {'x' * 30}" for i in range(18_000)]}
+
+
+def cpu_s(call: Callable[[], object]) -> float:
+    """Seconds of this thread. Compilations run in it alone."""
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start
+
+
+def schema_spec(schema: object) -> StructuredSpec:
+    return StructuredSpec(kind=StructuredKind.JSON_SCHEMA, source=json.dumps(schema))
+
+
+def fill_times_us(backend: LLGuidanceBackend, tokenizer: Tokenizer) -> list[float]:
+    """For each token of an answer, the time of the mask before it."""
+    matcher = backend.compile(schema_spec(PERSON)).matcher(tokenizer.eos_ids)
+    row, times = np.zeros(mask_words(tokenizer.vocab_size), np.int32), []
+    for token_id in tokenizer.encode(ANSWER, add_special=False):
+        times.append(cpu_s(lambda: matcher.fill_mask(row)) * 1e6)
+        if not matcher.accept(token_id):
+            raise SystemExit(f"token {token_id} of the answer is not allowed")
+    return times
+
+
+def report(alias: str) -> None:
+    path = find_cached(alias)
+    if path is None:
+        raise SystemExit(f"{alias} is not here; fetch it with: octavo pull {alias}")
+    tokenizer = from_gguf(dict(open_gguf([path]).metadata))
+    vocabulary = grammar_vocabulary(tokenizer)
+    backend = LLGuidanceBackend(vocabulary)
+    known = cpu_s(backend.prepare)
+    small, large = (cpu_s(lambda s=s: backend.compile(schema_spec(s))) for s in (PERSON, MANY))
+    times = fill_times_us(backend, tokenizer)
+    print(
+        f"{alias}: {vocabulary.size} tokens; vocabulary {known:.2f} s; compile {1e3 * small:.1f} ms, "
+        f"an enum of {len(MANY['enum'])} {large:.2f} s; "
+        f"mask median {np.median(times):.0f} us, worst {max(times):.0f} us"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=["smollm2-135m", "qwen2.5-coder-0.5b", "gemma3-270m"])
+    for alias in parser.parse_args().models:
+        report(alias)
+
+
+if __name__ == "__main__":
+    main()
