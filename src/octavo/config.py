@@ -273,6 +273,10 @@ class EngineConfig:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     kv_events: KVEventsConfig = field(default_factory=KVEventsConfig)
 
+    def __post_init__(self) -> None:
+        silent = self.kv_events.kv_events_endpoint is not None and not self.cache.enable_prefix_caching
+        _require(not silent, "enable_prefix_caching", False, "must be on for kv_events_endpoint to have any effect")
+
     @classmethod
     def from_fields(cls, values: dict[str, object]) -> "EngineConfig":
         """Builds the tree from flat field names (flags, `LLM(...)` arguments).

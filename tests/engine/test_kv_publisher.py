@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import zmq
 
-from octavo.config import KVEventsConfig
+from octavo.config import EngineConfig, KVEventsConfig
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.kv_sockets import bind_sockets
 from octavo.errors import ConfigError
@@ -263,6 +263,11 @@ def test_addresses_that_cannot_be_listened_on(address: str, problem: str) -> Non
 def test_settings_that_cannot_be(settings: dict, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         KVEventsConfig(**settings)
+
+
+def test_events_of_a_cache_that_is_off_are_refused() -> None:
+    with pytest.raises(ConfigError, match="enable_prefix_caching=False: must be on for kv_events_endpoint"):
+        EngineConfig.from_fields({"kv_events_endpoint": ANY_PORT, "enable_prefix_caching": False})
 
 
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:0", "tcp://[::1]:5557", "tcp://eth0:5557", "ipc:///tmp/x"])

@@ -45,6 +45,20 @@ def test_a_fault_ends_its_request_alone(tiny_baseline: TinyBaseline, stage: str,
     baseline.check(BesideVictims(FAULTS[stage], fields, streamed))
 
 
+@pytest.mark.parametrize("fields", [{}, {"async_scheduling": True}], ids=["sync", "planned ahead"])
+def test_bad_requests_that_come_alone_one_after_the_other_end_nothing_but_themselves(
+    tiny_baseline: TinyBaseline, fields: Fields
+) -> None:
+    baseline, fault = tiny_baseline(MODEL), FAULTS["kernel refuses a prompt"]
+    good = next(request for request in baseline.workload if request.params.n == 1)
+    bad = fault.victims(baseline.workload)[0]
+    with disturbed_llm(baseline.model, {**baseline.fields, **fields}, fault, Disturbed(fault)) as llm:
+        for _ in range(20):
+            assert_failed(at_once(llm, [bad])[bad.name])
+        answer = at_once(llm, [good])[good.name]
+    assert_same({good.name: baseline.answers[good.name].transcript()}, {good.name: answer.transcript()})
+
+
 ANY = Fault(MarkedExecutor, MarkedSampler, spoils_text=True)
 
 

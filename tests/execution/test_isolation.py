@@ -12,7 +12,7 @@ from octavo.errors import InvalidRequestError, WorkerLostError
 from octavo.execution.isolation import isolate
 from octavo.execution.nan import rows_with_nan
 from octavo.execution.protocols import Float32, Int32, SampledRows, StepBatch
-from octavo.execution.runner import MAX_BARREN_STEPS, Runner
+from octavo.execution.runner import MAX_LOST_PROBES, Runner
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
 from octavo.scheduling.plan import BlockCopy, StepPlan, StepResult
@@ -249,21 +249,39 @@ def test_of_a_row_with_logits_the_sampler_says_what_is_wrong() -> None:
     assert tokens_of(runner.execute(next_plan(1, {"a": 3, "b": 2}))) == [2, 6]
 
 
+class BrokenExecutor(RecordingExecutor):
+    is_broken = True
+
+    def run(self, batch: StepBatch) -> Float32:
+        if self.is_broken:
+            raise MemoryError
+        return super().run(batch)
+
+
 def test_an_executor_that_runs_nothing_any_more_is_lost_after_some_steps() -> None:
-    runner, _, _ = make_runner()
-    result = runner.execute(first_plan([1, BAD], [BAD]))
+    executor = BrokenExecutor()
+    runner = Runner(executor, TouchySampler(), max_num_seqs=4, max_model_len=32, clock=lambda: 0.0)
+    result = runner.execute(first_plan([1, 2], [3]))
     assert set(result.errors) == {"a", "b"} and result.token_ids == ((), ())
-    for step in range(1, MAX_BARREN_STEPS - 1):
+    for step in range(1, MAX_LOST_PROBES - 1):
         assert set(runner.execute(next_plan(step, {"a": 1})).errors) == {"a"}
     with pytest.raises(WorkerLostError, match="nothing could be run"):
-        runner.execute(next_plan(MAX_BARREN_STEPS - 1, {"a": 1}))
+        runner.execute(next_plan(MAX_LOST_PROBES - 1, {"a": 1}))
 
 
-def test_bad_requests_in_between_do_not_add_up_to_a_loss() -> None:
-    runner, _, _ = make_runner()
-    runner.execute(first_plan([1, BAD], [2]))
-    for step in range(1, 4 * MAX_BARREN_STEPS):
-        both = {"a": 1, "b": step // (MAX_BARREN_STEPS - 1)}
-        alone = step % (MAX_BARREN_STEPS - 1) != 0
-        result = runner.execute(next_plan(step, {"a": 1} if alone else both))
-        assert set(result.errors) == {"a"}
+def test_a_shortage_that_passes_is_forgotten() -> None:
+    executor = BrokenExecutor()
+    runner = Runner(executor, TouchySampler(), max_num_seqs=4, max_model_len=32, clock=lambda: 0.0)
+    runner.execute(first_plan([1, 2], [3]))
+    for step in range(1, 4 * MAX_LOST_PROBES):
+        executor.is_broken = step % (MAX_LOST_PROBES - 1) != 0
+        assert ("a" in runner.execute(next_plan(step, {"a": 1})).errors) is executor.is_broken
+
+
+def test_any_number_of_bad_requests_alone_is_no_loss() -> None:
+    runner, executor, _ = make_runner()
+    runner.execute(first_plan([1, BAD]))
+    for step in range(1, 4 * MAX_LOST_PROBES):
+        assert set(runner.execute(next_plan(step, {"a": 1})).errors) == {"a"}
+    probe = executor.batches[-1]
+    assert probe.slot_mapping.tolist() == [[0], [0]] and probe.block_tables.tolist() == [[[0]], [[0]]]

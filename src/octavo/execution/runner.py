@@ -16,9 +16,9 @@ from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult, StepTim
 
 log = logging.getLogger(__name__)
 
-MAX_BARREN_STEPS = 8
-"""After so many steps in a row in which nobody's part could be run the executor counts as lost. Fewer may be due to
-requests that come alone, one after the other."""
+MAX_LOST_PROBES = 8
+"""After so many steps in a row in which nobody's part could be run, nor a token of nobody's after it, the executor
+counts as lost. Fewer may be due to a shortage that passes."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Runner:
         self._batch = PersistentBatch(self.layout, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
         self._requests: dict[int, NewRequestData] = {}
         """By slot, those that the sampler holds, as they came; tokens sampled since stand in the batch."""
-        self._num_barren_steps = 0
+        self._num_lost_probes = 0
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Runs one plan; see `StepExecutor.execute`.
@@ -82,7 +82,7 @@ class Runner:
 
         if places:
             isolate(places, attempt, give_up)
-            self._note_barren(not parts)
+            self._see_to_the_executor(is_barren=not parts)
         return _result(plan, parts, errors)
 
     def close(self) -> None:
@@ -127,12 +127,37 @@ class Runner:
         if slot is not None and self._requests.pop(slot, None) is not None:
             self._sampler.remove(slot)
 
-    def _note_barren(self, barren: bool) -> None:
-        self._num_barren_steps = self._num_barren_steps + 1 if barren else 0
-        if self._num_barren_steps == MAX_BARREN_STEPS:
+    def _see_to_the_executor(self, *, is_barren: bool) -> None:
+        """After a step in which nobody's part could be run: finds out whether the requests or the executor are at
+        fault. Bad requests may come alone, one after the other, and must not end the engine."""
+        if not is_barren or self._can_run():
+            self._num_lost_probes = 0
+            return
+        self._num_lost_probes += 1
+        if self._num_lost_probes == MAX_LOST_PROBES:
             raise WorkerLostError(
-                f"in {MAX_BARREN_STEPS} steps in a row nothing could be run for anybody; the log says why"
+                f"in {MAX_LOST_PROBES} steps in a row nothing could be run for anybody; the log says why"
             )
+
+    def _can_run(self) -> bool:
+        """Runs one token of nobody's, which goes into the null block."""
+        one, zero = np.ones(1, np.int32), np.zeros(1, np.int32)
+        num_groups = len(self.layout.groups)
+        probe = StepBatch(
+            token_ids=zero,
+            positions=zero,
+            seq_starts=np.array([0, 1], np.int32),
+            context_lens=one,
+            block_tables=np.zeros((num_groups, 1, 1), np.int32),
+            slot_mapping=np.zeros((num_groups, 1), np.int32),
+            logit_rows=zero,
+        )
+        try:
+            self._executor.run(probe)
+        except Exception:
+            log.exception("the executor cannot run a single token")
+            return False
+        return True
 
     # ---- a step, or a part of it
 

@@ -1,0 +1,5 @@
+"""`python -m octavo`: the command line."""
+
+from octavo.cli.main import main
+
+main()
