@@ -100,13 +100,12 @@ def test_what_is_no_grammar(source: str, message: str) -> None:
     "source",
     [
         "root ::= " + "(" * 20 + '"a"{0,1000}' + "){0,1000}" * 20,
-        'root ::= s\ns ::= s s s s | "a" | "a" "a" | ""',
         "root ::= " + " | ".join(f'"a"{{0,{i}}} "b" [a-c]*' for i in range(1, 400)),
     ],
 )
 def test_a_grammar_that_can_be_read_in_too_many_ways_ends_its_answer(source: str) -> None:
     m = matcher_of(gbnf(source))
-    with pytest.raises(RequestFailedError, match="cannot go on in the shape asked for: Current row has"):
+    with pytest.raises(RequestFailedError, match="cannot go on in the shape asked for: there are too many ways"):
         for _ in range(1000):
             assert m.accept(ord("a"))
             mask_of(m)

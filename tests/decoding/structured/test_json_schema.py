@@ -12,7 +12,7 @@ from octavo.decoding.structured.json_schema.keywords import ANNOTATIONS, REFUSED
 from octavo.decoding.structured.json_schema.rewrite import ENFORCED
 from octavo.errors import InvalidRequestError
 from tests.decoding.structured.keyword_cases import A_ONLY, CASES, INTEGER, OBJECT
-from tests.decoding.structured.walks import accepts, matcher_of, schema_spec
+from tests.decoding.structured.walks import BACKEND, accepts, mask_of, matcher_of, schema_spec
 
 
 @pytest.mark.parametrize("keyword", ENFORCED)
@@ -219,3 +219,70 @@ def test_the_documentation_lists_every_keyword_and_format() -> None:
 
 def test_schemas_are_read_as_json_text() -> None:
     assert accepts(matcher_of(schema_spec(json.loads('{"type": "integer", "minimum": 1.0, "maximum": 2e0}'))), "2")
+
+
+def chain(length: int) -> dict[str, Any]:
+    links = {f"d{i}": {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(length - 1)}
+    return {"$ref": "#/$defs/d0", "$defs": {**links, f"d{length - 1}": INTEGER}}
+
+
+def test_long_chains_of_references() -> None:
+    assert accepts(matcher_of(schema_spec(chain(1000))), "[[[]]]")
+    with pytest.raises(InvalidRequestError, match="more than 1000 places are referred to"):
+        matcher_of(schema_spec(chain(1001)))
+
+
+def wide(num_optional: int, num_required: int) -> dict[str, Any]:
+    required = [f"r{i}" for i in range(num_required)]
+    properties = dict.fromkeys((*required, *(f"p{i}" for i in range(num_optional))), INTEGER)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def test_many_properties() -> None:
+    grammar = BACKEND.compile(schema_spec(wide(450, 2000)))
+    required = ", ".join(f'"r{i}": 1' for i in range(2000))
+    for names in ((), ("p0",), ("p449",), tuple(f"p{i}" for i in range(450))):
+        text = "".join(f',\n  "{name}": 2' for name in names)
+        assert accepts(grammar.matcher(()), f"{{ {required}{text}\n}}")
+    assert not accepts(grammar.matcher(()), f'{{ {required}, "p450": 1}}')
+    with pytest.raises(InvalidRequestError, match=re.escape("at $.properties: 451 are not required; at most 450")):
+        matcher_of(schema_spec(wide(451, 1)))
+
+
+@pytest.mark.parametrize("through_references", [False, True])
+def test_patterns_that_meet_are_bounded(through_references: bool) -> None:
+    """Their automata multiply: twenty-two of these take the library minutes."""
+    patterns = {f"p{i}": {"pattern": f"(a|b)*a(a|b){{{i}}}"} for i in range(3, 25)}
+    parts = [{"$ref": f"#/$defs/{name}"} for name in patterns] if through_references else list(patterns.values())
+    with pytest.raises(InvalidRequestError, match="22 patterns and formats meet in one text; at most 8"):
+        matcher_of(schema_spec({"type": "string", "allOf": parts, "$defs": patterns}))
+
+
+HOSTILE = [
+    {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, INTEGER]}}},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, INTEGER]}}},
+    {
+        "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}],
+        "$defs": {k: {"type": "object", "properties": {"n": {"$ref": f"#/$defs/{k}"}}} for k in "ab"},
+    },
+    {"type": "integer", "multipleOf": 9973, "minimum": -(2**53) + 1, "maximum": 2**53 - 1},
+    {"type": "number", "minimum": 1e-15, "maximum": 2e-15},
+    {"type": "string", "pattern": "^(a|b)*a(a|b){60}$", "minLength": 500, "maxLength": 100000},
+    {
+        "type": "array",
+        "minItems": 1000,
+        "maxItems": 10**6,
+        "items": {"type": "array", "minItems": 1000, "items": INTEGER},
+    },
+    {"enum": ["x" * 500_000, "y" * 400_000]},
+]
+
+
+@pytest.mark.parametrize("schema", HOSTILE)
+def test_hostile_schemas_end_well(schema: Any) -> None:
+    try:
+        m = matcher_of(schema_spec(schema))
+    except InvalidRequestError as refused:
+        assert refused.problem
+        return
+    assert mask_of(m).any()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from octavo.decoding.structured.backend import WORD_BITS, mask_words
-from octavo.decoding.structured.limits import MAX_LEXER_STATES
+from octavo.decoding.structured.limits import MAX_LEXER_STATES, MAX_ROW_ITEMS
 from octavo.decoding.structured.problem import ShapeError
 from octavo.decoding.structured.translate import Translation, library_problem, translate
 from octavo.decoding.structured.vocabulary import GrammarVocabulary
@@ -200,7 +200,7 @@ def library_tokenizer(vocabulary: GrammarVocabulary) -> LLTokenizer:
 def _limits() -> LLParserLimits:
     from llguidance import LLParserLimits  # noqa: PLC0415
 
-    return LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
+    return LLParserLimits(max_items_in_row=MAX_ROW_ITEMS, max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
 
 
 _STOPS = {

@@ -39,6 +39,8 @@ def library_problem(error: str, translation: Translation | None = None) -> str:
     first = next((line.strip() for line in error.splitlines() if line.strip()), "unknown")
     for marker in ("failed to compile JSON schema: ", "Parser Error: "):
         first = first.partition(marker)[2] or first
+    if first.startswith("Current row has"):
+        return "there are too many ways to read it"
     if "oneOf constraints" in first:
         places = ", ".join(translation.one_of_places) if translation else ""
         return f"oneOf at {places}: its branches may overlap; use anyOf, or give each a required const property"

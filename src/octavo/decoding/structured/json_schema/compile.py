@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.decoding.structured.json_schema.document import read
+from octavo.decoding.structured.json_schema.joins import check_joins
 from octavo.decoding.structured.json_schema.productive import prune
 from octavo.decoding.structured.json_schema.rewrite import Rewriter
 from octavo.decoding.structured.json_schema.strict import check_strict_root
@@ -38,7 +39,9 @@ def backend_schema(
     if strict:
         check_strict_root(document)
     rewriter = Rewriter(document, strict, closed_objects)
-    root, definitions = prune(rewriter.rewrite(), rewriter.definitions)
+    rewritten = rewriter.rewrite()
+    check_joins(rewritten, rewriter.definitions)
+    root, definitions = prune(rewritten, rewriter.definitions)
     if root is False:
         raise ShapeError("no value can satisfy the schema", "$")
     body = {} if root is True else root

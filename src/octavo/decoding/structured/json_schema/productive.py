@@ -4,7 +4,7 @@ A grammar would follow it for ever: no token is wrong, and none ends the answer.
 reference is to `#/$defs/NAME`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Set
 from typing import Any
 
 from octavo.decoding.structured.json_schema.document import Schema
@@ -12,24 +12,27 @@ from octavo.decoding.structured.json_schema.document import Schema
 REFERENCE = "#/$defs/"
 
 
-def prune(schema: Schema, definitions: Mapping[str, Schema]) -> tuple[Schema, dict[str, Schema]]:
+def prune(schema: Schema, definitions: dict[str, Schema]) -> tuple[Schema, dict[str, Schema]]:
     """The schema and its definitions with unsatisfiable parts replaced by false."""
     alive = _alive(definitions)
     pruned = {name: _pruned(body, alive) for name, body in definitions.items()}
     return _pruned(schema, alive), pruned
 
 
-def _alive(definitions: Mapping[str, Schema]) -> frozenset[str]:
-    """Names of the definitions that a finite value satisfies: the least fixed point."""
-    alive: frozenset[str] = frozenset()
+def _alive(definitions: dict[str, Schema]) -> frozenset[str]:
+    """Names of the definitions that a finite value satisfies: the least fixed point. Those met last come first, since
+    the others are made of them."""
+    alive: set[str] = set()
     while True:
-        more = frozenset(name for name, body in definitions.items() if _is_productive(body, alive))
-        if more == alive:
-            return alive
-        alive = more
+        num_before = len(alive)
+        for name in reversed(definitions):
+            if name not in alive and _is_productive(definitions[name], alive):
+                alive.add(name)
+        if len(alive) == num_before:
+            return frozenset(alive)
 
 
-def _is_productive(schema: Schema, alive: frozenset[str]) -> bool:
+def _is_productive(schema: Schema, alive: Set[str]) -> bool:
     """Whether a finite value satisfies it, given the definitions known to have one. Errs to the side of yes."""
     if isinstance(schema, bool):
         return schema

@@ -1,6 +1,7 @@
 """A user's schema in, a schema out that holds only what the backend enforces as the standard means it."""
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -15,8 +16,10 @@ from octavo.decoding.structured.json_schema.productive import REFERENCE
 from octavo.decoding.structured.json_schema.strict import check_strict
 from octavo.decoding.structured.limits import (
     MAX_COMMON_MULTIPLE,
+    MAX_DEFINITIONS,
     MAX_ENUM_VALUES,
     MAX_MULTIPLE_OF,
+    MAX_OPTIONAL_PROPERTIES,
     MAX_PATTERN_PROPERTIES,
 )
 from octavo.decoding.structured.problem import ShapeError
@@ -45,6 +48,8 @@ class Rewriter:
     one_of_places: list[str] = field(default_factory=list)
     """Where `oneOf` stands."""
     _name_by_pointer: dict[str, str] = field(default_factory=dict)
+    _to_do: deque[tuple[str, object, str]] = field(default_factory=deque)
+    """Definitions met and not read yet: new name, what stands there, its place."""
     _multiples: set[Decimal] = field(default_factory=set)
 
     def rewrite(self) -> Schema:
@@ -57,6 +62,9 @@ class Rewriter:
         if isinstance(document, dict) and "$id" in document:
             document = {keyword: value for keyword, value in document.items() if keyword != "$id"}
         schema = self.schema(document, "$")
+        while self._to_do:  # not where they are met: chains of references may be long
+            name, node, place = self._to_do.popleft()
+            self.definitions[name] = self.schema(node, place)
         self._check_multiples()
         return schema
 
@@ -85,7 +93,9 @@ class Rewriter:
             raise ShapeError(problem, place)
         if pointer not in self._name_by_pointer:
             name = self._name_by_pointer[pointer] = f"d{len(self._name_by_pointer)}"
-            self.definitions[name] = self.schema(self._target(pointer, place), f"$ -> {pointer}")
+            if len(self._name_by_pointer) > MAX_DEFINITIONS:
+                raise ShapeError(f"more than {MAX_DEFINITIONS} places are referred to", place)
+            self._to_do.append((name, self._target(pointer, place), f"$ -> {pointer}"))
         return REFERENCE + self._name_by_pointer[pointer]
 
     def add_multiple(self, value: Decimal) -> None:
@@ -206,6 +216,10 @@ def _expression(value: Any, place: str) -> str:
 
 def _properties(rewriter: Rewriter, out: Node, node: Node, value: Any, place: str) -> None:
     named = values.named(value, place)
+    num_optional = len(named.keys() - set(values.texts(node.get("required", []), place)))
+    if num_optional > MAX_OPTIONAL_PROPERTIES:
+        problem = f"{num_optional} are not required; at most {MAX_OPTIONAL_PROPERTIES} such properties are supported"
+        raise ShapeError(problem, place)
     out["properties"] = {name: rewriter.schema(schema, _child(place, name)) for name, schema in named.items()}
 
 
