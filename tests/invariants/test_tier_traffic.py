@@ -20,6 +20,7 @@ from tests.invariants.test_async_traffic import FailingParts, Interleavings
 from tests.invariants.test_random_traffic import (
     CONTEXT,
     Traffic,
+    TrafficRules,
     check_that_all_finish,
     engine_options,
     make_engine,
@@ -93,7 +94,21 @@ def check_nothing_is_in_transit(engine, mirror):
         assert mirror.names(tier) == set(store.blocks)
 
 
-class TierTraffic(Traffic):
+class Watched(TrafficRules):
+    """What a mirror must show, however steps are taken."""
+
+    @invariant()
+    def observers_know_what_is_there(self):
+        if hasattr(self, "mirror"):
+            check_mirror(self.engine, self.mirror)
+
+    def teardown(self):
+        super().teardown()
+        if hasattr(self, "mirror"):
+            check_nothing_is_in_transit(self.engine, self.mirror)
+
+
+class TierTraffic(Watched, Traffic):
     """Whole steps."""
 
     @initialize(options=engine_options, tiers=tier_options)
@@ -109,16 +124,6 @@ class TierTraffic(Traffic):
         if planned:
             self.engine.land()
 
-    @invariant()
-    def observers_know_what_is_there(self):
-        if hasattr(self, "mirror"):
-            check_mirror(self.engine, self.mirror)
-
-    def teardown(self):
-        super().teardown()
-        if hasattr(self, "mirror"):
-            check_nothing_is_in_transit(self.engine, self.mirror)
-
 
 TestTierTraffic = TierTraffic.TestCase
 TestTierTraffic.settings = settings(max_examples=60, stateful_step_count=25)
@@ -131,7 +136,7 @@ class TestMuchTierTraffic(TierTraffic.TestCase):
     settings = settings(max_examples=200, stateful_step_count=60)
 
 
-class TierInterleavings(Interleavings):
+class TierInterleavings(Watched, Interleavings):
     """Steps planned ahead."""
 
     @initialize(options=engine_options, tiers=tier_options)
@@ -149,16 +154,6 @@ class TierInterleavings(Interleavings):
     @rule()
     def wait(self):
         self.engine.let_time_pass()
-
-    @invariant()
-    def observers_know_what_is_there(self):
-        if hasattr(self, "mirror"):
-            check_mirror(self.engine, self.mirror)
-
-    def teardown(self):
-        super().teardown()
-        if hasattr(self, "mirror"):
-            check_nothing_is_in_transit(self.engine, self.mirror)
 
 
 TestTierInterleavings = TierInterleavings.TestCase

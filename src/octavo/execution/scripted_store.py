@@ -83,11 +83,6 @@ class ScriptedStore:
         self._events: list[TransferEvent] = []
         self._closed = False
 
-    @property
-    def num_under_way(self) -> int:
-        """Transfers that have not ended."""
-        return len(self._jobs)
-
     def num_bytes(self, record: BlockRecord) -> int:
         """See `KVStore.num_bytes`."""
         return self._num_bytes(record)

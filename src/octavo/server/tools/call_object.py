@@ -64,6 +64,15 @@ def _sequence(scan: Scan, names: Names, strict: bool) -> Parsing[None]:
         yield from CallObject(scan, names, strict).parse()
 
 
+def named_call(scan: Scan, name: str) -> Parsing[None]:
+    """A call whose name has been read, with its arguments, a JSON object that begins here."""
+    if not name or (yield from scan.reader.peek()) != "{":
+        raise MalformedCallError("no name or no arguments")
+    scan.open_call(name)
+    yield from json_object(scan.reader, scan.events.arguments)
+    scan.close_call()
+
+
 class CallObject:
     """One call while it is read.
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from octavo.server.tools.call_format import CallFormat, CallPattern, call_format, json_pattern
-from octavo.server.tools.json_text import json_object
-from octavo.server.tools.reader import MalformedCallError, MarkerSet, Parsing
+from octavo.server.tools.call_object import named_call
+from octavo.server.tools.reader import MarkerSet, Parsing
 from octavo.server.tools.scan import Scan
 from octavo.server.tools.tool import Tool, ToolChoice
 
@@ -91,11 +91,7 @@ def _call(scan: Scan) -> Parsing[None]:
         yield from reader.space()
         if (yield from reader.accept(FENCE)):
             yield from reader.space()
-    if not name or (yield from reader.peek()) != "{":
-        raise MalformedCallError("no name or no arguments")
-    scan.open_call(name)
-    yield from json_object(reader, scan.events.arguments)
-    scan.close_call()
+    yield from named_call(scan, name)
     yield from reader.space()
     if (yield from reader.accept(END_FENCE)):
         yield from reader.space()

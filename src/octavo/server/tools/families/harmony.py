@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 
 from octavo.server.tools.call_format import CallFormat, call_format, json_pattern
-from octavo.server.tools.json_text import json_object
-from octavo.server.tools.reader import MalformedCallError, MarkerSet, Parsing
+from octavo.server.tools.call_object import named_call
+from octavo.server.tools.reader import MarkerSet, Parsing
 from octavo.server.tools.scan import Scan
 from octavo.server.tools.tool import Tool, ToolChoice
 
@@ -51,11 +51,7 @@ def _call(scan: Scan, marker: str) -> Parsing[None]:
     yield from reader.space()
     yield from reader.expect(MESSAGE)
     yield from reader.space()
-    if not name or (yield from reader.peek()) != "{":
-        raise MalformedCallError("no name or no arguments")
-    scan.open_call(name)
-    yield from json_object(reader, scan.events.arguments)
-    scan.close_call()
+    yield from named_call(scan, name)
     yield from reader.space()
     if (yield from reader.accept(*ENDS)):
         scan.settle()

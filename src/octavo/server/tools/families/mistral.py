@@ -9,9 +9,8 @@ import re
 from collections.abc import Sequence
 
 from octavo.server.tools.call_format import CallFormat, call_format, json_pattern
-from octavo.server.tools.call_object import call_objects
+from octavo.server.tools.call_object import call_objects, named_call
 from octavo.server.tools.families.json_pattern import object_pattern
-from octavo.server.tools.json_text import json_object
 from octavo.server.tools.reader import MalformedCallError, MarkerSet, Parsing
 from octavo.server.tools.scan import Scan
 from octavo.server.tools.tool import Tool, ToolChoice
@@ -71,8 +70,4 @@ def _calls(scan: Scan, marker: str) -> Parsing[None]:
         yield from reader.word(_CALL_ID)
     yield from reader.accept(ARGS)
     yield from reader.space()
-    if (yield from reader.peek()) != "{":
-        raise MalformedCallError("no arguments")
-    scan.open_call(name)
-    yield from json_object(reader, scan.events.arguments)
-    scan.close_call()
+    yield from named_call(scan, name)
