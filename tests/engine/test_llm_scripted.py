@@ -7,6 +7,7 @@ from octavo import SamplingParams
 from octavo.config import EngineConfig
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.request.outputs import FinishReason
+from octavo.request.structured import StructuredKind, StructuredSpec
 from tests.engine.scripted import EOS, says, scripted_llm
 
 
@@ -220,3 +221,9 @@ def test_parameters_of_another_kind_are_refused() -> None:
 def test_settings_of_another_type_are_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"{name}="):
         EngineConfig.from_fields({name: value})
+
+
+def test_an_answer_of_a_given_shape_is_refused_by_the_field_that_asks_for_it() -> None:
+    spec = StructuredSpec(kind=StructuredKind.JSON_OBJECT, field="response_format")
+    with pytest.raises(InvalidRequestError, match=r"response_format=.*cannot be asked for yet"):
+        scripted_llm(says("x")).generate("x", greedy(structured_outputs=spec))

@@ -3,10 +3,12 @@
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
+from octavo.request.structured import CallShape, CallsShape, StructuredKind, StructuredSpec
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,7 @@ from octavo.request.params import SamplingParams
         ("max_tokens", 1.5),
         ("n", "2"),
         ("seed", 2**63),
+        ("structured_outputs", {"kind": "json_object"}),
     ],
 )
 def test_the_field_is_named(field: str, value: Any) -> None:
@@ -47,3 +50,20 @@ def test_the_field_is_named(field: str, value: Any) -> None:
 def test_lists_are_as_good_as_tuples() -> None:
     params = SamplingParams(stop=["a"], stop_token_ids=[7], bad_words=["b"], allowed_token_ids=[7])  # type: ignore[arg-type]
     assert list(params.stop) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        StructuredSpec(kind=StructuredKind.JSON_OBJECT, compact=True),
+        StructuredSpec(kind=StructuredKind.JSON_SCHEMA, source='{"type": "null"}', field="response_format"),
+        StructuredSpec(kind=StructuredKind.CHOICE, choices=("yes", "no")),
+        StructuredSpec(
+            kind=StructuredKind.CALLS,
+            calls=CallsShape(calls=(CallShape(begin="<", end=">"),), trigger="<", min_calls=0),
+        ),
+    ],
+)
+def test_the_shape_of_an_answer_crosses_to_the_core(spec: StructuredSpec) -> None:
+    params = SamplingParams(structured_outputs=spec)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params

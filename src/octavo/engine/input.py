@@ -55,6 +55,9 @@ class InputProcessor:
         Raises:
             InvalidRequestError: naming the field, the value and what would be allowed.
         """
+        if params.structured_outputs is not None:
+            spec = params.structured_outputs
+            raise InvalidRequestError(spec.field, spec.kind, "answers of a given shape cannot be asked for yet")
         prompt_token_ids = self.encode(prompt)
         params = self._complete(params, len(prompt_token_ids))
         eos_token_ids = () if params.ignore_eos else self._info.eos_token_ids

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import InvalidRequestError
+from octavo.request.structured import StructuredSpec
 
 MAX_N = 128
 MAX_LOGPROBS = 1024
@@ -65,6 +66,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     skip_special_tokens: bool = True
     detokenize: bool = True
     """False: token ids only; `stop` strings are then refused."""
+    structured_outputs: StructuredSpec | None = None
+    """The shape that the answer must have; None: any text."""
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -143,6 +146,12 @@ def _validate(p: SamplingParams) -> None:
     _require(all(p.bad_words), "bad_words", p.bad_words, "must not hold an empty word")
     _require(all(p.stop), "stop", p.stop, "must not hold an empty string")
     _require(p.detokenize or not p.stop, "stop", p.stop, "needs detokenize=True; use stop_token_ids instead")
+    _require(
+        p.structured_outputs is None or isinstance(p.structured_outputs, StructuredSpec),
+        "structured_outputs",
+        p.structured_outputs,
+        "must be a StructuredSpec, such as StructuredSpec(kind=StructuredKind.JSON_OBJECT)",
+    )
 
 
 def _validate_logit_bias(bias: Mapping[int, float] | None) -> None:
