@@ -58,6 +58,7 @@ class InputProcessor:
         if params.structured_outputs is not None:
             spec = params.structured_outputs
             raise InvalidRequestError(spec.field, spec.kind, "answers of a given shape cannot be asked for yet")
+        _refuse_unfinished(params)
         prompt_token_ids = self.encode(prompt)
         params = self._complete(params, len(prompt_token_ids))
         eos_token_ids = () if params.ignore_eos else self._info.eos_token_ids
@@ -137,6 +138,13 @@ class InputProcessor:
             if self._tokenizer is not None
         )
         return tuple(spellings)
+
+
+def _refuse_unfinished(params: SamplingParams) -> None:
+    """Refuses what the engine core does not follow yet."""
+    for field in ("reasoning", "logits_processors", "logprob_token_ids"):
+        if getattr(params, field):
+            raise InvalidRequestError(field, getattr(params, field), "cannot be asked for yet")
 
 
 def _is_integer(value: object) -> bool:

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from octavo.errors import InvalidRequestError
+from octavo.request.reasoning import ReasoningSpec
+from octavo.request.repetition import RepetitionDetection
 from octavo.request.structured import StructuredSpec
 
 MAX_N = 128
@@ -13,6 +15,9 @@ MAX_LOGPROBS = 1024
 MAX_SEED = 2**63 - 1
 MAX_BAD_WORDS = 1024
 """Each is looked for at every token."""
+MAX_LOGPROB_TOKEN_IDS = 128
+MAX_PROCESSOR_ARGS_BYTES = 65536
+"""Of all arguments of one request's logits processors, as JSON."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,6 +68,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Logprobs of this many most probable tokens per output position, plus the sampled one; 0: only the sampled."""
     prompt_logprobs: int | None = None
     """The same for prompt tokens. Such requests take no prefix hits: their logits must be computed."""
+    logprob_token_ids: tuple[int, ...] = ()
+    """With `logprobs`: logprobs of these ids at each output position, in this order, in place of the most probable."""
+    repetition_detection: RepetitionDetection | None = None
+    """Ends an answer that goes round in circles."""
+    reasoning: ReasoningSpec | None = None
+    """The model's markers of reasoning as token ids, with the budget; None: nothing depends on where it ends."""
+    logits_processors: dict[str, dict[str, Any]] | None = None
+    """Plug-ins that edit the logits of this request: name -> its arguments. Only those that the engine was started
+    with exist."""
     skip_special_tokens: bool = True
     detokenize: bool = True
     """False: token ids only; `stop` strings are then refused."""
@@ -116,6 +130,16 @@ def _require_items(p: SamplingParams, field: str, kind: type) -> None:
     _require(good, field, value, f"must be a tuple of {what}, such as {('end',) if kind is str else (7,)}")
 
 
+_LISTS = (
+    ("stop", str),
+    ("bad_words", str),
+    ("stop_token_ids", int),
+    ("allowed_token_ids", int),
+    ("logprob_token_ids", int),
+)
+"""Fields that hold several items, and of what type."""
+
+
 def _validate(p: SamplingParams) -> None:
     _require_int(p, "n", 1, MAX_N)
     _require_int(p, "max_tokens", 1, 2**31 - 1, none_ok=True)
@@ -132,9 +156,11 @@ def _validate(p: SamplingParams) -> None:
     _require_range(p, "frequency_penalty", -2, 2)
     if p.max_tokens is not None:
         _require(p.min_tokens <= p.max_tokens, "min_tokens", p.min_tokens, f"must be <= max_tokens={p.max_tokens}")
-    for field, kind in (("stop", str), ("bad_words", str), ("stop_token_ids", int), ("allowed_token_ids", int)):
+    for field, kind in _LISTS:
         _require_items(p, field, kind)
     _validate_logit_bias(p.logit_bias)
+    _validate_logprob_token_ids(p)
+    _validate_processors(p.logits_processors)
     _require(
         p.allowed_token_ids is None or len(p.allowed_token_ids) > 0,
         "allowed_token_ids",
@@ -166,6 +192,29 @@ def _validate_logit_bias(bias: Mapping[int, float] | None) -> None:
         )
 
 
+def _validate_logprob_token_ids(p: SamplingParams) -> None:
+    field, ids = "logprob_token_ids", p.logprob_token_ids
+    if not ids:
+        return
+    _require(len(ids) <= MAX_LOGPROB_TOKEN_IDS, field, len(ids), f"must be at most {MAX_LOGPROB_TOKEN_IDS} ids")
+    _require(len(set(ids)) == len(ids), field, ids, "must not name an id twice")
+    _require(p.logprobs is not None, field, ids, "needs logprobs, which they are returned in")
+
+
+def _validate_processors(processors: Mapping[str, Mapping[str, Any]] | None) -> None:
+    field = "logits_processors"
+    _require(processors is None or isinstance(processors, Mapping), field, processors, "must map names to arguments")
+    for name, args in (processors or {}).items():
+        _require(isinstance(name, str), field, name, "each key must be the name of a processor")
+        _require(isinstance(args, Mapping), f"{field}.{name}", args, "must map argument names to values, {} for none")
+        _require(all(isinstance(key, str) for key in args), f"{field}.{name}", args, "each argument must have a name")
+    try:
+        size = len(msgspec.json.encode(processors))
+    except TypeError as error:
+        raise InvalidRequestError(field, processors, f"arguments must be JSON values: {error}") from None
+    _require(size <= MAX_PROCESSOR_ARGS_BYTES, field, size, f"must be at most {MAX_PROCESSOR_ARGS_BYTES} bytes of JSON")
+
+
 def validate_against_vocabulary(params: SamplingParams, vocab_size: int, max_logprobs: int) -> None:
     """Checks what only a loaded model can: every token id named exists, and logprob counts are allowed.
 
@@ -177,6 +226,8 @@ def validate_against_vocabulary(params: SamplingParams, vocab_size: int, max_log
         "allowed_token_ids": params.allowed_token_ids or (),
         "stop_token_ids": params.stop_token_ids,
         "bad_words": [i for word in params.bad_words_token_ids for i in word],
+        "logprob_token_ids": params.logprob_token_ids,
+        "reasoning": () if params.reasoning is None else params.reasoning.token_ids(),
     }
     for field in ("allowed_token_ids", "stop_token_ids"):
         _require(len(named[field]) <= vocab_size, field, len(named[field]), f"there are {vocab_size} token ids in all")
