@@ -7,6 +7,7 @@ from octavo import SamplingParams
 from octavo.config import EngineConfig
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.request.outputs import FinishReason
+from octavo.request.repetition import RepetitionDetection
 from octavo.request.structured import StructuredKind, StructuredSpec
 from tests.engine.scripted import EOS, says, scripted_llm
 
@@ -227,3 +228,12 @@ def test_an_answer_of_a_given_shape_is_refused_by_the_field_that_asks_for_it() -
     spec = StructuredSpec(kind=StructuredKind.JSON_OBJECT, field="response_format")
     with pytest.raises(InvalidRequestError, match=r"response_format=.*cannot be asked for yet"):
         scripted_llm(says("x")).generate("x", greedy(structured_outputs=spec))
+
+
+def test_an_answer_that_repeats_itself_is_ended_and_says_so() -> None:
+    detection = RepetitionDetection(min_pattern_size=3, max_pattern_size=4, min_count=3)
+    with scripted_llm(says("well, " + "ha ha " * 20)) as llm:
+        (output,) = llm.generate("hm", SamplingParams(max_tokens=100, repetition_detection=detection))
+    answer = output.outputs[0]
+    assert (answer.text, answer.finish_reason) == ("well, ha ha ha", FinishReason.REPETITION)
+    assert answer.stop_reason == "repetition_detected"

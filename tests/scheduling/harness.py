@@ -208,7 +208,8 @@ class Engine:
         """Executes a plan and hands its result in."""
         result = self.executor.execute(plan)
         for request_id, token_ids in zip(plan.request_ids, result.token_ids, strict=True):
-            self.discarded[request_id] += len(token_ids) if self.finished.get(request_id) == "stop" else 0
+            ended = self.finished.get(request_id) in ("stop", "repetition")
+            self.discarded[request_id] += len(token_ids) if ended else 0
         outputs = self.scheduler.update(plan, result, self.now_s)
         self.desk.landed(plan.step)
         self.let_time_pass()

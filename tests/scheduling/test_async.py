@@ -6,9 +6,12 @@ is planned while it runs.
 
 import pytest
 
+from octavo.request.repetition import RepetitionDetection
 from octavo.scheduling.plan import StepResult
 from tests.scheduling.harness import FULL, WINDOWED, Engine, alone, make_request
 from tests.scheduling.test_faults import failing
+
+TWICE = RepetitionDetection(min_pattern_size=2, max_pattern_size=2, min_count=2)
 
 
 def ahead(**options):
@@ -107,6 +110,13 @@ def test_an_end_found_late_costs_one_token_which_is_counted(stops):
     assert engine.tokens["a"] == [5, 6, 7] and engine.finished == {"a": "stop"}
     assert engine.discarded["a"] == engine.counters["discarded_tokens"] == 1
     assert engine.plans[-1].num_computed_tokens == (8,) and all_free(engine)
+
+
+def test_a_repetition_found_late_costs_one_token_which_is_counted():
+    engine = ahead(script=says(*[5, 6] * 20))
+    engine.generate(make_request("a", 6, max_tokens=20, repetition_detection=TWICE))
+    assert engine.tokens["a"] == [5, 6, 5, 6] and engine.finished == {"a": "repetition"}
+    assert engine.discarded["a"] == engine.counters["discarded_tokens"] == 1 and all_free(engine)
 
 
 def test_an_end_that_is_both_costs_none():

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.request.outputs import LogprobRow
+from octavo.request.repetition import RepetitionDetection
 from octavo.scheduling.plan import StepResult
 from tests.scheduling.harness import Engine, make_request
 
@@ -55,6 +56,47 @@ def test_length_beats_min_tokens():
     """min_tokens beyond the context cannot be honoured; the context can."""
     tokens, last = run(make_request("a", 10, max_tokens=50, min_tokens=50), 1, 2, 3, max_model_len=13)
     assert (tokens, last.finish_reason) == ([1, 2, 3], "length")
+
+
+TWO_THRICE = RepetitionDetection(min_pattern_size=2, max_pattern_size=2, min_count=3)
+
+
+def test_a_repetition_ends_with_its_last_token():
+    tokens, last = run(make_request("a", 3, max_tokens=20, repetition_detection=TWO_THRICE), 9, *[1, 2] * 9)
+    assert (tokens, last.finish_reason, last.stop_token_id) == ([9, 1, 2, 1, 2, 1, 2], "repetition", None)
+
+
+def test_the_prompt_is_no_part_of_a_repetition():
+    tokens, _ = run(make_request("a", [1, 2] * 6, max_tokens=20, repetition_detection=TWO_THRICE), *[1, 2] * 9)
+    assert tokens == [1, 2, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(("ending", "reason"), [({"eos": (2,)}, "stop"), ({"max_tokens": 6}, "length")])
+def test_end_of_sequence_and_length_come_before_repetition(ending, reason):
+    script = [1, 3, 1, 3, 1, 2] if reason == "stop" else [1, 2] * 3
+    wanted = RepetitionDetection(max_pattern_size=1, min_count=2) if reason == "stop" else TWO_THRICE
+    request = make_request("a", 3, **{"max_tokens": 9, **ending}, repetition_detection=wanted)
+    tokens, last = run(request, *script)
+    assert (tokens, last.finish_reason) == (script, reason)
+
+
+def test_below_min_tokens_no_repetition_ends_and_one_that_lasts_does_then():
+    request = make_request("a", 3, max_tokens=20, min_tokens=8, repetition_detection=TWO_THRICE)
+    tokens, last = run(request, *[1, 2] * 9)
+    assert (tokens, last.finish_reason) == ([1, 2] * 4, "repetition")
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_num_batched_tokens": 3}, {"num_blocks": 5, "admission_conservativeness": 0.0}]
+)
+def test_preemption_and_small_steps_change_nothing_about_a_repetition(options):
+    """Two requests that together do not fit; the one preempted has half of its repetition behind it."""
+    engine = Engine(script=scripted(9, 8, *[1, 2, 3] * 9), **options)
+    detection = RepetitionDetection(max_pattern_size=3, min_count=3)
+    engine.generate(*[make_request(name, 4, max_tokens=16, repetition_detection=detection) for name in "ab"])
+    assert engine.tokens == {name: [9, 8, *[1, 2, 3] * 3] for name in "ab"}
+    assert engine.finished == {"a": "repetition", "b": "repetition"}
+    assert "num_blocks" not in options or engine.counters["preemptions"] > 0
 
 
 def test_under_ignore_eos_the_request_has_no_eos_ids_and_only_stop_ids_stop_it():

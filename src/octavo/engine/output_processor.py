@@ -12,6 +12,9 @@ from octavo.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
+REPETITION_REASON = "repetition_detected"
+"""Stop reason of an answer that was ended because it repeats itself; vLLM's word."""
+
 
 class ChoiceStream:
     """One choice while it runs. Ends at the core's finish or at a stop string, whichever token comes first; what the
@@ -35,7 +38,8 @@ class ChoiceStream:
         self.finished = reason is not None
         if not text and not self.finished and self._text is not None:
             return None
-        return self._delta(text, reason, stop if stop is not None else output.stop_token_id, output)
+        cause = (stop if stop is not None else output.stop_token_id) if reason is FinishReason.STOP else None
+        return self._delta(text, reason, cause, output)
 
     def fail(self, problem: str, output: RequestOutput) -> ChoiceDelta:
         """Ends the choice with an error; what was held back is lost."""
@@ -78,7 +82,7 @@ class ChoiceStream:
             logprobs=logprobs if self._wants_logprobs else None,
             text_offsets=text_offsets,
             finish_reason=reason,
-            stop_reason=stop_reason if reason is FinishReason.STOP else None,
+            stop_reason=REPETITION_REASON if reason is FinishReason.REPETITION else stop_reason,
             error=output.error,
             error_status=output.error_status,
             stats=output.stats if reason is not None else None,

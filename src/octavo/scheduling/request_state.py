@@ -10,6 +10,7 @@ from octavo.kv.record import Tier
 from octavo.kv.request_blocks import RequestBlocks
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.request import GenerateRequest
+from octavo.scheduling.repetition import RepetitionDetector
 
 
 class RequestStatus(Enum):
@@ -38,6 +39,7 @@ class SchedulerRequest:
         "_eos_token_ids",
         "_most_computed",
         "_prompt_logprobs",
+        "_repetition",
         "_stop_token_ids",
         "arrival_index",
         "arrival_work",
@@ -105,6 +107,8 @@ class SchedulerRequest:
         self._eos_token_ids = frozenset(request.eos_token_ids)
         self._stop_token_ids = frozenset(request.params.stop_token_ids)
         self._ending_token_ids = self._eos_token_ids | self._stop_token_ids
+        detection = request.params.repetition_detection
+        self._repetition = None if detection is None else RepetitionDetector(detection)
         self.max_total_tokens = max_total_tokens(request, max_model_len)
         """Prompt + outputs at which it ends, whatever its tokens are."""
         self._most_computed = 0
@@ -135,12 +139,12 @@ class SchedulerRequest:
     def append(self, token_id: int) -> bool:
         """Adds a sampled token and says whether it ends the request.
 
-        The order is fixed: end of sequence, stop ids, length. The length cap holds even below `min_tokens`; the
-        sampler masks ids that stop until then, so the first two cannot come early.
+        The order is fixed: end of sequence, stop ids, length, repetition. The length cap holds even below `min_tokens`;
+        the sampler masks ids that stop until then, so the first two cannot come early.
         """
         self.token_ids.append(token_id)
         if token_id not in self._ending_token_ids and len(self.token_ids) < self.max_total_tokens:
-            return False
+            return self._repetition is not None and self._repeats(self._repetition, token_id)
         if token_id in self._eos_token_ids:
             self.finish_reason = FinishReason.STOP
         elif token_id in self._stop_token_ids:
@@ -149,6 +153,13 @@ class SchedulerRequest:
         else:
             self.finish_reason = FinishReason.LENGTH
         return True
+
+    def _repeats(self, repetition: RepetitionDetector, token_id: int) -> bool:
+        """Whether a repetition ends the request; below `min_tokens` none does, and one that lasts does then."""
+        found = repetition.push(token_id) and self.num_output_tokens >= self.request.params.min_tokens
+        if found:
+            self.finish_reason = FinishReason.REPETITION
+        return found
 
     def run(self, num_scheduled: int) -> int:
         """Books a step that computes the next `num_scheduled` tokens, and yields one if that is all there are.

@@ -37,6 +37,8 @@ from octavo.scheduling.step_draft import StepDraft
 from octavo.scheduling.tenants import Tenants
 
 RUNNING = RequestStatus.RUNNING
+ENDED_BY_TOKENS = (FinishReason.STOP, FinishReason.REPETITION)
+"""Ends that nobody foresees, so that a step may be in flight whose token is not wanted."""
 
 
 class Scheduler:
@@ -221,7 +223,7 @@ class Scheduler:
                 output = self._advance(request, share[0] + share[1], token_ids, rows, now_s)
                 if output is not None:
                     outputs.append(output)
-            elif request.finish_reason is FinishReason.STOP:
+            elif request.finish_reason in ENDED_BY_TOKENS:
                 self.counters.discarded_tokens += len(token_ids)
         return outputs
 
