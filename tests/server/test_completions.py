@@ -4,6 +4,7 @@ import httpx
 import openai
 import pytest
 
+from octavo.request.repetition import RepetitionDetection
 from tests.server.conftest import FakeServer
 from tests.server.fake_engine import BOS, VOCAB, FakeTokenizer
 
@@ -216,6 +217,16 @@ def test_truncation_keeps_the_end(server: FakeServer, http: httpx.Client, keep: 
     assert list(server.engine.seen[-1][0]) == left
 
 
+@pytest.mark.parametrize(("side", "left"), [("left", b"ong"), ("right", b"lo"), (None, b"ong")])
+def test_truncation_takes_the_side_that_is_named(
+    server: FakeServer, http: httpx.Client, side: str | None, left: bytes
+) -> None:
+    body = {"prompt": "long", "max_tokens": 5, "truncate_prompt_tokens": 3, "truncation_side": side}
+    assert http.post("/v1/completions", json=body).status_code == 200
+    begin = [BOS] if side == "right" else []
+    assert list(server.engine.seen[-1][0]) == begin + list(left)
+
+
 def test_an_alias_answers_and_an_unknown_model_is_404(client: openai.OpenAI) -> None:
     assert client.completions.create(model="fake-alias", prompt="x", max_tokens=1).model == "fake-alias"
     with pytest.raises(openai.NotFoundError, match="'gpt-9' is not served here; served: fake, fake-alias") as caught:
@@ -252,6 +263,13 @@ def test_every_sampling_field_reaches_the_engine(server: FakeServer, http: httpx
     assert {name: getattr(params, name) for name in fields} == fields
     assert {name: list(getattr(params, name)) for name in lists} == lists
     assert params.logit_bias == {5: -100.0}
+
+
+def test_repetition_detection_reaches_the_engine(server: FakeServer, http: httpx.Client) -> None:
+    wanted = {"max_pattern_size": 5, "min_pattern_size": 2, "min_count": 3}
+    body = {"prompt": "x", "max_tokens": 3, "repetition_detection": wanted}
+    assert http.post("/v1/completions", json=body).status_code == 200
+    assert server.engine.seen[-1][1].repetition_detection == RepetitionDetection(**wanted)
 
 
 def test_null_means_absent(http: httpx.Client) -> None:

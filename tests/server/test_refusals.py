@@ -56,6 +56,22 @@ ILLEGAL = {
     "bad_words": [[""], "word", ["x"] * 1025],
     "prompt_logprobs": [-1, 21],
     "truncate_prompt_tokens": [0, -2],
+    "truncation_side": ["left", "middle", 5],
+    "repetition_detection": [
+        5,
+        {"max_pattern_size": 4},
+        {"max_pattern_size": 4, "min_count": 1},
+        {"max_pattern_size": -1, "min_count": 2},
+        {"max_pattern_size": 4, "min_pattern_size": 5, "min_count": 2},
+        {"max_pattern_size": 10**6, "min_count": 2},
+        {"max_pattern_size": 2**70, "min_count": 2},
+        {"window": 4},
+    ],
+    "use_beam_search": [True],
+    "length_penalty": [1.2, 0],
+    "watermarking": [True],
+    "stream_interval": [0, 2, "x"],
+    "vllm_xargs": [{"a": 1}],
     "cache_salt": ["", "x" * 200, 5],
     "priority": [1, -1, 2**63],
     "stream": ["yes", 1],
@@ -108,6 +124,32 @@ def test_illegal_values_are_400_naming_the_field(http: httpx.Client, path: str, 
 def test_legal_extremes_are_served(http: httpx.Client, path: str) -> None:
     extremes = {"temperature": 1e-6, "top_k": 10**9, "top_p": 1e-9, "min_p": 1, "seed": 0, "n": 8, "stop": ["x"] * 64}
     assert http.post(path, json=ENDPOINTS[path] | {"max_tokens": 2} | extremes).status_code == 200
+
+
+NEUTRAL = {
+    "use_beam_search": False,
+    "length_penalty": 1.0,
+    "watermarking": False,
+    "stream_interval": 1,
+    "vllm_xargs": {},
+    "spaces_between_special_tokens": True,
+    "repetition_detection": {"max_pattern_size": 0},
+}
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_what_has_no_effect_is_accepted(http: httpx.Client, path: str) -> None:
+    body = ENDPOINTS[path] | {"max_tokens": 3, "seed": 5}
+    plain, neutral = (http.post(path, json=body | more).json()["choices"] for more in ({}, NEUTRAL))
+    assert plain == neutral
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_spaces_between_special_tokens_are_refused_where_these_are_shown(http: httpx.Client, path: str) -> None:
+    body = ENDPOINTS[path] | {"spaces_between_special_tokens": True, "skip_special_tokens": False}
+    check_error(http.post(path, json=body), 400, "spaces_between_special_tokens")
+    shown = body | {"spaces_between_special_tokens": False, "max_tokens": 1}
+    assert http.post(path, json=shown).status_code == 200
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])

@@ -138,6 +138,7 @@ class ChatCompletions:
             token_ids,
             self._server.engine.info,
             truncate=body.truncate_prompt_tokens,
+            side=body.truncation_side,
             max_tokens=params.max_tokens,
             field="messages",
         )

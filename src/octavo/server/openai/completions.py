@@ -143,6 +143,7 @@ class Completions:
             encoded.token_ids,
             engine.info,
             truncate=body.truncate_prompt_tokens,
+            side=body.truncation_side,
             max_tokens=params.max_tokens,
             field="prompt",
         )

@@ -1,6 +1,6 @@
 """What completions and chat completions have in common: sampling, ending, streaming."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, StrictStr, WithJsonSchema
 
@@ -39,6 +39,15 @@ StopList = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}),
 ]
 
+
+class RepetitionBody(StrictModel):
+    """When an answer that repeats itself is ended; see `RepetitionDetection`."""
+
+    max_pattern_size: int = 0
+    min_pattern_size: int = 0
+    min_count: int = 0
+
+
 STRUCTURED = "structured output is not supported yet; ask for the format in the prompt"
 
 
@@ -71,9 +80,19 @@ class GenerationBody(RequestBody):
     skip_special_tokens: Annotated[bool | None, Honoured("true by default")] = None
     bad_words: Annotated[list[str] | None, Honoured("words that must not appear")] = None
     allowed_token_ids: Annotated[list[int] | None, Honoured("only these can be sampled")] = None
+    repetition_detection: Annotated[
+        RepetitionBody | None,
+        Honoured("`min_count` copies of 1 to `max_pattern_size` tokens at the end: finish reason `repetition`"),
+    ] = None
+    spaces_between_special_tokens: Annotated[
+        bool | None, Honoured("special tokens stand without added spaces: true is refused where they are shown")
+    ] = None
     prompt_logprobs: Annotated[int | None, Honoured("logprobs of the prompt's tokens, this many per position")] = None
     truncate_prompt_tokens: Annotated[
         int | None, Honoured("keep the last k prompt tokens; -1: as many as leave room for the answer")
+    ] = None
+    truncation_side: Annotated[
+        Literal["left", "right"] | None, Honoured("with `truncate_prompt_tokens`, which end goes; `left` if absent")
     ] = None
     return_token_ids: Annotated[bool | None, Honoured("`token_ids` and `prompt_token_ids` in the choices")] = None
     cache_salt: Annotated[str | None, Honoured("prefixes are shared only with requests of the same salt")] = None
@@ -86,5 +105,10 @@ class GenerationBody(RequestBody):
     priority: Annotated[
         int | None, Honoured("lower first; needs a policy that reads it, such as `priority`; else only 0")
     ] = None
+    use_beam_search: Annotated[Any, Refused("there is no beam search; ask for n answers", neutral=(False,))] = None
+    length_penalty: Annotated[Any, Refused("has a meaning only in beam search", neutral=(1, 1.0))] = None
+    watermarking: Annotated[Any, Refused("answers are not watermarked", neutral=(False,))] = None
+    stream_interval: Annotated[Any, Refused("every token is streamed when it is there", neutral=(1,))] = None
+    vllm_xargs: Annotated[Any, Refused("name the plug-in: logits_processors={NAME: {...}}", neutral=({},))] = None
     structured_outputs: Annotated[Any, Refused(STRUCTURED)] = None
     response_format: Annotated[Any, Refused(STRUCTURED, neutral=({"type": "text"},))] = None

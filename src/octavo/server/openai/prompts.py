@@ -63,12 +63,22 @@ def check_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
 
 
 def fit_prompt(
-    token_ids: list[int], info: EngineInfo, *, truncate: int | None, max_tokens: int | None, field: str
+    token_ids: list[int],
+    info: EngineInfo,
+    *,
+    truncate: int | None,
+    max_tokens: int | None,
+    field: str,
+    side: str | None = None,
 ) -> list[int]:
     """Truncates if asked, then checks that prompt and answer fit the context.
 
         |<-- dropped -->|<-- kept: truncate_prompt_tokens -->|<-- answer: max_tokens, or at least 1 -->|
                         0                                  prompt                              max_model_len
+
+    Args:
+        truncate: tokens to keep; -1: as many as leave room for the answer.
+        side: which end goes, `left` (as above) or `right`; None is `left`.
 
     Raises:
         ApiError: 400 with the numbers.
@@ -76,7 +86,8 @@ def fit_prompt(
     """
     reserve = max_tokens or 1
     if truncate is not None:
-        token_ids = token_ids[-_keep(truncate, info.max_model_len - reserve) :]
+        count = _keep(truncate, info.max_model_len - reserve)
+        token_ids = token_ids[:count] if side == "right" else token_ids[-count:]
     if len(token_ids) + reserve > info.max_model_len:
         raise _too_long(len(token_ids), max_tokens, info.max_model_len, field)
     return token_ids

@@ -7,6 +7,7 @@ from octavo.engine.output import EngineInfo
 from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
+from octavo.request.repetition import RepetitionDetection
 from octavo.server.openai.generation_body import GenerationBody
 
 SAME_NAME = (
@@ -50,6 +51,8 @@ def sampling_params(
     Raises:
         InvalidRequestError: a value out of range, naming the field.
     """
+    _check_special_spaces(body)
+    _check_truncation(body)
     chosen: dict[str, Any] = {name: int(v) if name == "top_k" else v for name, v in model_defaults.items()}
     given = {name: getattr(body, name) for name in SAME_NAME}
     chosen |= {name: value for name, value in given.items() if value is not None}
@@ -59,8 +62,35 @@ def sampling_params(
         "logprobs": logprobs,
         "prompt_logprobs": prompt_logprobs,
         "detokenize": detokenize,
+        "repetition_detection": _repetition(body),
     }
     return SamplingParams(**chosen)
+
+
+def _repetition(body: GenerationBody) -> RepetitionDetection | None:
+    given = body.repetition_detection
+    return None if given is None else RepetitionDetection(**given.model_dump())
+
+
+def _check_special_spaces(body: GenerationBody) -> None:
+    """Refuses spaces between special tokens where these are shown: text is what its tokens are, and nothing between.
+
+    Raises:
+        InvalidRequestError: naming the field.
+    """
+    if body.spaces_between_special_tokens and body.skip_special_tokens is False:
+        problem = "special tokens are shown without spaces between them; leave it out or send false"
+        raise InvalidRequestError("spaces_between_special_tokens", True, problem)
+
+
+def _check_truncation(body: GenerationBody) -> None:
+    """Refuses a side without a length.
+
+    Raises:
+        InvalidRequestError: naming the field.
+    """
+    if body.truncation_side is not None and body.truncate_prompt_tokens is None:
+        raise InvalidRequestError("truncation_side", body.truncation_side, "needs truncate_prompt_tokens")
 
 
 def check_streaming(body: GenerationBody) -> None:
