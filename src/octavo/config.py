@@ -198,7 +198,20 @@ class ServerConfig:
     port: int = 8000
     """TCP port; 0: any free one, named in the ready line."""
     api_key: tuple[str, ...] = ()
-    """Keys, any of which opens everything but /health and /ready; none: no key is asked for."""
+    """Keys, any of which opens everything but /health, /ready and /admin; none: no key is asked for."""
+    admin_key: tuple[str, ...] = ()
+    """Keys that open /admin and nothing else; none: there are no admin routes."""
+    api_key_file: str | None = None
+    """YAML file of further keys as sha256 digests, with their limits; see docs/security.md."""
+    key_requests_per_minute: int = 0
+    """Generating requests that an API key may start in any 60 seconds, if the key file says nothing else; 0: no limit.
+    Without keys all clients together count as one."""
+    key_tokens_per_minute: int = 0
+    """Prompt and output tokens of an API key in any 60 seconds before its next request is refused; 0: no limit."""
+    key_concurrent_requests: int = 0
+    """Requests of an API key that may be in progress at one time; 0: no limit."""
+    open_metrics: bool = False
+    """Whether /metrics answers without a key."""
     shutdown_timeout: float = 30.0
     """Seconds that running requests get to finish after SIGTERM; 0: they are ended at once."""
     engine_timeout: float = 300.0
@@ -211,6 +224,9 @@ class ServerConfig:
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "must be in [0, 65535]")
         _require(all(self.api_key), "api_key", "", "must not be empty; leave the flag out to ask for no key")
+        _require(all(self.admin_key), "admin_key", "", "must not be empty; leave the flag out for no admin routes")
+        for name in ("key_requests_per_minute", "key_tokens_per_minute", "key_concurrent_requests"):
+            _require(0 <= getattr(self, name) < 2**53, name, getattr(self, name), "must be 0 (no limit) or positive")
         finite = 0 <= self.shutdown_timeout < float("inf")
         _require(finite, "shutdown_timeout", self.shutdown_timeout, "must be 0 or more seconds")
         _require(0 < self.engine_timeout < 1e6, "engine_timeout", self.engine_timeout, "must be positive seconds")

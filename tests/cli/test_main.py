@@ -13,7 +13,18 @@ import pytest
 from octavo import LLM, SamplingParams
 
 RUN = "from octavo.cli.main import main; main()"
-COMMANDS = ["chat", "complete", "serve", "models", "pull", "doctor", "bench throughput", "bench latency"]
+COMMANDS = [
+    "chat",
+    "complete",
+    "serve",
+    "models",
+    "pull",
+    "doctor",
+    "bench throughput",
+    "bench latency",
+    "key new",
+    "key hash",
+]
 
 
 def octavo(*arguments: str, cache: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:

@@ -28,7 +28,7 @@ EXTRA_NAMES = {
     "kv_disk_size_bytes": ("--kv-disk-size",),
 }
 """Other spellings of a flag: short ones, and vLLM's where ours differs."""
-ENVIRONMENT = {"api_key": "OCTAVO_API_KEY"}
+ENVIRONMENT = {"api_key": "OCTAVO_API_KEY", "admin_key": "OCTAVO_ADMIN_KEY"}
 """Fields that an environment variable can set: secrets that should not stand on a command line."""
 
 _METAVARS: dict[Any, str] = {str: "TEXT", int: "N", float: "NUMBER"}

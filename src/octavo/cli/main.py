@@ -9,7 +9,7 @@ import typer
 
 import octavo
 import octavo.log
-from octavo.cli import bench, chat, complete, doctor, models, pull, serve
+from octavo.cli import bench, chat, complete, doctor, key, models, pull, serve
 from octavo.cli.terminal import prepare_streams
 from octavo.errors import DownloadError, EngineDeadError, OctavoError, RequestFailedError
 
@@ -61,6 +61,7 @@ app.command()(models.models)
 app.command()(pull.pull)
 app.command()(doctor.doctor)
 app.add_typer(bench.app, name="bench")
+app.add_typer(key.app, name="key")
 
 
 def main() -> None:

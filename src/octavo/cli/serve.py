@@ -58,6 +58,7 @@ def serve(
     """
     from octavo.engine.core_process import CoreProcess
     from octavo.engine.signals import held_back_signals
+    from octavo.server.api_keys import load_keys
     from octavo.server.listener import bind
 
     named = {} if model is None else {"model": model}
@@ -65,6 +66,7 @@ def serve(
     engine = EngineConfig.from_fields(
         named | {name: value for name, value in settings.items() if name not in SERVER_FIELDS}
     )
+    load_keys(server)  # so that a mistake there costs no time
     with bind(server) as listener, _ended_by_sigterm(), contextlib.ExitStack() as stack:
         with held_back_signals():
             process = stack.enter_context(CoreProcess())

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 import octavo
 from octavo.config import ServerConfig
+from octavo.server.api_keys import load_keys
 from octavo.server.context import ServerContext
 from octavo.server.endpoints import Answerer, Endpoint, EndpointRoute, describe, json_response
 from octavo.server.errors import ERROR_HANDLERS, ErrorBoundary
@@ -24,7 +25,7 @@ from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.completions import Completions
 from octavo.server.openai.models import Models
-from octavo.server.security import ApiKeyGuard, KeyRing
+from octavo.server.security import ApiKeyGuard
 from octavo.server.serving_engine import ServingEngine
 from octavo.server.state import ServerState
 
@@ -61,7 +62,7 @@ def build_app(server: ServerContext) -> Starlette:
         middleware=[
             Middleware(Observer, metrics=server.metrics.http, clock=server.clock),
             Middleware(ErrorBoundary),
-            Middleware(ApiKeyGuard, keys=KeyRing(server.config.api_key)),
+            Middleware(ApiKeyGuard, keys=load_keys(server.config), open_metrics=server.config.open_metrics),
         ],
         exception_handlers=ERROR_HANDLERS,
     )
