@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
+from octavo.engine.records import Records
 from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, SessionNotFoundError
-from octavo.request.control import EngineLoad, TierFigures
+from octavo.request.control import EngineLoad, RecordLimits, TierFigures
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.params import SamplingParams, validate_against_vocabulary
 from octavo.request.pin import PinRequest, SessionState
@@ -86,6 +87,7 @@ class FakeEngine:
         self.gate.set()
         self.seen: list[tuple[tuple[int, ...], SamplingParams, dict[str, Any]]] = []
         self.live: set[tuple[str, int]] = set()
+        self.records = Records(time.monotonic)
         self.num_generated = 0
         self.num_prompt = 0
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -218,6 +220,15 @@ class FakeEngine:
 
     async def end_session(self, session_id: str, *, tenant: str = "") -> bool:
         return self._sessions.pop((tenant, session_id), None) is not None
+
+    async def put_record(self, name: str, content: bytes, limits: RecordLimits, *, tenant: str = "") -> bool:
+        return self.records.put(tenant, name, content, limits)
+
+    async def record(self, name: str, *, tenant: str = "") -> bytes | None:
+        return self.records.get(tenant, name)
+
+    async def remove_record(self, name: str, *, tenant: str = "") -> bool:
+        return self.records.remove(tenant, name)
 
     async def load(self) -> EngineLoad:
         return self.newest_load()

@@ -21,7 +21,7 @@ from octavo.engine.words import Words, load_words
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError
 from octavo.hub import resolve
 from octavo.hub.files import ModelFiles
-from octavo.request.control import EngineLoad
+from octavo.request.control import EngineLoad, RecordLimits
 from octavo.request.outputs import RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.pin import SessionState
@@ -224,6 +224,19 @@ class AsyncLLM:
     async def end_session(self, session_id: str, *, tenant: str = "") -> bool:
         """Lets go of what a session holds; False if the tenant has none of that name."""
         return await self._client.end_session(tenant, session_id)
+
+    async def put_record(self, name: str, content: bytes, limits: RecordLimits, *, tenant: str = "") -> bool:
+        """Keeps some bytes for a tenant, where every process of this engine finds them; False if they are more than may
+        be kept."""
+        return await self._client.put_record(tenant, name, content, limits)
+
+    async def record(self, name: str, *, tenant: str = "") -> bytes | None:
+        """What was kept for the tenant under a name; None if it was never, or is no more."""
+        return await self._client.record(tenant, name)
+
+    async def remove_record(self, name: str, *, tenant: str = "") -> bool:
+        """Lets go of it; False if there is none."""
+        return await self._client.remove_record(tenant, name)
 
     async def load(self) -> EngineLoad:
         """Figures and counters of the engine core, as they are between two steps."""

@@ -24,7 +24,7 @@ from octavo.errors import (
     OutOfMemoryError,
     UnsupportedModelError,
 )
-from octavo.request.control import ControlReply, ControlRequest, EngineLoad
+from octavo.request.control import ControlReply, ControlRequest, EngineLoad, RecordLimits
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
@@ -230,6 +230,28 @@ class CoreClient:
         """See `Pins.states`."""
         order = ControlRequest(call_id=next(self._call_ids), command="sessions", tenant=tenant)
         return msgspec.convert((await self._ask(order)).result, list[SessionState])
+
+    async def put_record(self, tenant: str, name: str, content: bytes, limits: RecordLimits) -> bool:
+        """See `Records.put`."""
+        order = ControlRequest(
+            call_id=next(self._call_ids),
+            command="put_record",
+            tenant=tenant,
+            record=name,
+            content=content,
+            limits=limits,
+        )
+        return bool((await self._ask(order)).result)
+
+    async def record(self, tenant: str, name: str) -> bytes | None:
+        """See `Records.get`."""
+        order = ControlRequest(call_id=next(self._call_ids), command="record", tenant=tenant, record=name)
+        return msgspec.convert((await self._ask(order)).result, bytes | None)
+
+    async def remove_record(self, tenant: str, name: str) -> bool:
+        """See `Records.remove`."""
+        order = ControlRequest(call_id=next(self._call_ids), command="remove_record", tenant=tenant, record=name)
+        return bool((await self._ask(order)).result)
 
     async def _call(self, command: str, request_ids: list[str] | None = None) -> ControlReply:
         return await self._ask(

@@ -23,6 +23,7 @@ from octavo.engine.build import build_core
 from octavo.engine.core import EngineCore
 from octavo.engine.load_window import LoadSender
 from octavo.engine.output import EngineInfo
+from octavo.engine.records import Records
 from octavo.engine.refusals import REFUSALS, refusal_of
 from octavo.engine.wire import Kind, StartOrder
 from octavo.errors import OctavoError
@@ -130,6 +131,7 @@ class CoreLoop:
         self._incoming = incoming
         self._outgoing = outgoing
         self._stopping = False
+        self._records = Records(time.monotonic)
         self._poller = zmq.Poller()
         self._poller.register(incoming, zmq.POLLIN)
         if core.waker is not None:
@@ -142,6 +144,9 @@ class CoreLoop:
             "extend_session": self._extend_session,
             "end_session": self._end_session,
             "sessions": self._sessions,
+            "put_record": self._put_record,
+            "record": self._record,
+            "remove_record": self._remove_record,
             "load": self._load,
             "reset_prefix_cache": self._reset_prefix_cache,
             "shutdown": self._shutdown,
@@ -207,6 +212,17 @@ class CoreLoop:
 
     def _sessions(self, request: ControlRequest) -> object:
         return self._core.sessions(request.tenant)
+
+    def _put_record(self, request: ControlRequest) -> bool:
+        if request.limits is None:
+            raise RuntimeError("put_record has no limits")
+        return self._records.put(request.tenant, request.record, request.content, request.limits)
+
+    def _record(self, request: ControlRequest) -> bytes | None:
+        return self._records.get(request.tenant, request.record)
+
+    def _remove_record(self, request: ControlRequest) -> bool:
+        return self._records.remove(request.tenant, request.record)
 
     def _load(self, _: ControlRequest) -> object:
         return msgspec.to_builtins(self._core.load())

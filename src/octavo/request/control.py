@@ -7,22 +7,38 @@ import msgspec
 from octavo.request.pin import PinRequest
 
 
+class RecordLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many records are kept for all tenants together, how large, how long."""
+
+    max_records: int
+    """0: none."""
+    max_bytes: int
+    max_age_s: float
+
+
 class ControlRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command for the engine core; each gets exactly one ControlReply with the same call id."""
 
     call_id: int
     command: str
-    """abort | end | open_session | extend_session | end_session | sessions | reset_prefix_cache | load | shutdown"""
+    """abort | end | open_session | extend_session | end_session | sessions | reset_prefix_cache | load | shutdown
+    | put_record | record | remove_record"""
     request_ids: list[str] = []
     """For abort, and for end: like abort, but they have ended well, at a stop string that their client has found."""
     tenant: str = ""
-    """Whose sessions."""
+    """Whose sessions, or records."""
     pin: PinRequest | None = None
     """Which session."""
     token_ids: list[int] = []
     """For open_session: a prompt that is to be pinned, if it can be."""
     cache_salt: str | None = None
     """Of that prompt."""
+    record: str = ""
+    """Name of a record."""
+    content: bytes = b""
+    """For put_record: what is to be kept."""
+    limits: RecordLimits | None = None
+    """For put_record."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

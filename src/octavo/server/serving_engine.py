@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
 from octavo.engine.output import EngineInfo, GenerationDelta
-from octavo.request.control import EngineLoad
+from octavo.request.control import EngineLoad, RecordLimits
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest, SessionState
 
@@ -112,6 +112,19 @@ class ServingEngine(Protocol):
 
     async def end_session(self, session_id: str, *, tenant: str = "") -> bool:
         """False if there is none."""
+        ...
+
+    async def put_record(self, name: str, content: bytes, limits: RecordLimits, *, tenant: str = "") -> bool:
+        """Keeps some bytes for a tenant, where every process of this engine finds them; False if they are more than may
+        be kept."""
+        ...
+
+    async def record(self, name: str, *, tenant: str = "") -> bytes | None:
+        """What was kept for the tenant under a name; None if it was never, or is no more."""
+        ...
+
+    async def remove_record(self, name: str, *, tenant: str = "") -> bool:
+        """Lets go of it; False if there is none."""
         ...
 
     def render_chat(
