@@ -63,9 +63,26 @@ class ApiError(OctavoError):
 
     def response(self) -> Response:
         """The HTTP response."""
-        return Response(
-            msgspec.json.encode(self.body()), self.status, headers=self.headers, media_type="application/json"
-        )
+        return ErrorResponse(self)
+
+
+SPELLING = "error_spelling"
+"""Where the state of a scope holds how its API spells errors: a function of the ApiError; absent: as OpenAI does."""
+
+
+class ErrorResponse(Response):
+    """An error, spelled as its route's API spells them: whoever raises it need not know."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(status_code=error.status)
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = self._error
+        spell: Callable[[ApiError], dict[str, object]] = scope.get("state", {}).get(SPELLING, ApiError.body)
+        content = msgspec.json.encode(spell(error))
+        response = Response(content, error.status, headers=error.headers, media_type="application/json")
+        await response(scope, receive, send)
 
 
 def from_exception(error: Exception) -> ApiError:

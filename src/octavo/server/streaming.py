@@ -1,15 +1,15 @@
-"""Server-sent events: one JSON object per event, `[DONE]` at the end, errors in the stream once it has begun."""
+"""Server-sent events: one JSON object per event, errors in the stream once it has begun."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from octavo.server.connection import ClientGoneError, while_connected
-from octavo.server.errors import from_exception
+from octavo.server.errors import ApiError, from_exception
 from octavo.server.state import ServerState
 
 DONE = b"data: [DONE]\n\n"
@@ -21,20 +21,67 @@ def event(data: Any) -> bytes:
     return b"data: " + _encode(data) + b"\n\n"
 
 
+class EventSpelling(Protocol):
+    """How an API spells a stream. One object spells one stream."""
+
+    def event(self, item: dict[str, Any]) -> bytes:
+        """An object on the wire."""
+        ...
+
+    def failure(self, error: ApiError) -> bytes:
+        """What ends a stream that failed."""
+        ...
+
+    def end(self) -> bytes:
+        """What ends a stream that went well."""
+        ...
+
+
+class UnnamedEvents:
+    """The spelling of completions and chats: no names, `[DONE]` at the end."""
+
+    def event(self, item: dict[str, Any]) -> bytes:
+        """See EventSpelling."""
+        return event(item)
+
+    def failure(self, error: ApiError) -> bytes:
+        """See EventSpelling."""
+        return event(error.body()) + DONE
+
+    def end(self) -> bytes:
+        """See EventSpelling."""
+        return DONE
+
+
+def named_event(item: dict[str, Any]) -> bytes:
+    """One event on the wire, under the name that is its `type`."""
+    return b"event: " + str(item["type"]).encode() + b"\n" + event(item)
+
+
 class EventStream(Response):
     """Streams JSON objects as events.
 
     The status line waits for the first object, so that whatever fails before it gets its proper HTTP status. What
-    fails later becomes an `{"error": ...}` event. A client that leaves ends the generator.
+    fails later becomes an event. A client that leaves ends the generator.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, objects: AsyncGenerator[dict[str, Any], None], state: ServerState) -> None:
+    def __init__(
+        self,
+        objects: AsyncGenerator[dict[str, Any], None],
+        state: ServerState,
+        spelling: EventSpelling | None = None,
+    ) -> None:
+        """
+        Args:
+            spelling: that of completions and chats if None.
+        """
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._objects = objects
         self._state = state
+        self._spelling = spelling or UnnamedEvents()
         self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,8 +95,8 @@ class EventStream(Response):
     async def _send_all(self, send: Send) -> None:
         async with aclosing(self._objects):
             async for item in self._objects:
-                await self._send_part(event(item), send)
-        await self._send_part(DONE, send, last=True)
+                await self._send_part(self._spelling.event(item), send)
+        await self._send_part(self._spelling.end(), send, last=True)
 
     async def _send_part(self, part: bytes, send: Send, *, last: bool = False) -> None:
         if not self._begun:
@@ -60,6 +107,6 @@ class EventStream(Response):
     async def _send_error(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
         failure = from_exception(error)
         if self._begun:
-            await self._send_part(event(failure.body()) + DONE, send, last=True)
+            await self._send_part(self._spelling.failure(failure), send, last=True)
         else:
             await failure.response()(scope, receive, send)
