@@ -204,8 +204,8 @@ class ServerConfig:
     api_key_file: str | None = None
     """YAML file of further keys as sha256 digests, with their limits; see docs/security.md."""
     key_requests_per_minute: int = 0
-    """Generating requests that an API key may start in any 60 seconds, if the key file says nothing else; 0: no limit.
-    Without keys all clients together count as one."""
+    """Requests for work (any POST) that an API key may begin in any 60 seconds, if the key file says nothing else; 0:
+    no limit. Without keys all clients together count as one."""
     key_tokens_per_minute: int = 0
     """Prompt and output tokens of an API key in any 60 seconds before its next request is refused; 0: no limit."""
     key_concurrent_requests: int = 0

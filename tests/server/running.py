@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -43,6 +44,7 @@ def running_server(
     start_engine: Callable[[], Awaitable[Engine]],
     config: ServerConfig | None = None,
     stop_engine: Callable[[Engine], Awaitable[None]] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[RunningServer[Engine]]:
     """Runs a server for the length of the block."""
     settings = config or ServerConfig(port=0, shutdown_timeout=5)
@@ -52,7 +54,7 @@ def running_server(
 
     async def main() -> None:
         running.engine = await start_engine()
-        running.context = build_context(running.engine, settings)
+        running.context = build_context(running.engine, settings, clock=clock)
         running.http = HttpServer(running.context)
 
         def announce(url: str) -> None:

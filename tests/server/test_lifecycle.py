@@ -32,13 +32,13 @@ def server() -> Iterator[FakeServer]:
             running.in_loop(running.engine.gate.set)
 
 
-def send_raw(url: str, body: dict[str, Any]) -> socket.socket:
-    """Sends a request over a bare socket and leaves the connection open."""
+def send_raw(url: str, body: dict[str, Any], *headers: str, missing: int = 0) -> socket.socket:
+    """Sends a request over a bare socket, all but the last `missing` bytes, and leaves the connection open."""
     host, port = url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)))
     payload = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(payload)}\r\n\r\n"
-    connection.sendall(head.encode() + payload)
+    lines = ("POST /v1/completions HTTP/1.1", "Host: x", f"Content-Length: {len(payload)}", *headers, "", "")
+    connection.sendall("\r\n".join(lines).encode() + payload[: len(payload) - missing])
     return connection
 
 

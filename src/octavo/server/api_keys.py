@@ -61,12 +61,12 @@ class KeyRing:
     """The keys that open one class of routes."""
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
-        self._keys = tuple(keys)
+        self.keys = tuple(keys)
 
     @property
     def empty(self) -> bool:
         """Whether there is no key at all."""
-        return not self._keys
+        return not self.keys
 
     def find(self, headers: Sequence[tuple[bytes, bytes]]) -> ApiKey | None:
         """The key that a request's headers carry; None if none or an unknown one.
@@ -74,8 +74,8 @@ class KeyRing:
         Takes the same time for any wrong key: digests of equal length are compared, and always all of them.
         """
         offered = _digest(_credential(headers))
-        matches = [hmac.compare_digest(offered, key.digest) for key in self._keys]
-        return self._keys[matches.index(True)] if any(matches) else None
+        matches = [hmac.compare_digest(offered, key.digest) for key in self.keys]
+        return self.keys[matches.index(True)] if any(matches) else None
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,11 @@ class KeyRings:
     admin: KeyRing
     anyone: ApiKey
     """Who asks where no user key is asked for."""
+
+    @property
+    def limited(self) -> tuple[ApiKey, ...]:
+        """Keys whose usage counts."""
+        return (self.anyone, *self.user.keys)
 
 
 def load_keys(config: ServerConfig) -> KeyRings:

@@ -14,6 +14,7 @@ from octavo.server.api_keys import load_keys
 from octavo.server.context import ServerContext
 from octavo.server.endpoints import Answerer, Endpoint, EndpointRoute, describe, json_response
 from octavo.server.errors import ERROR_HANDLERS, ErrorBoundary
+from octavo.server.key_limits import KeyLimiter, LimitGuard
 from octavo.server.metrics import ServerMetrics
 from octavo.server.native.load_card import LoadCard
 from octavo.server.native.sessions import LeaseBody, SessionBody, Sessions
@@ -28,6 +29,7 @@ from octavo.server.openai.models import Models
 from octavo.server.security import ApiKeyGuard
 from octavo.server.serving_engine import ServingEngine
 from octavo.server.state import ServerState
+from octavo.server.usage_ledger import UsageLedger
 
 
 def build_context(
@@ -36,11 +38,19 @@ def build_context(
     *,
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], float] = time.time,
+    usage: UsageLedger | None = None,
 ) -> ServerContext:
-    """Puts together what the endpoints share. Call it in the event loop that will serve."""
+    """Puts together what the endpoints share. Call it in the event loop that will serve.
+
+    Args:
+        usage: what API keys have used, where several processes share it; None: this one counts alone.
+    """
+    keys = load_keys(config)
     return ServerContext(
         engine=engine,
         config=config,
+        keys=keys,
+        limiter=KeyLimiter(usage or UsageLedger(keys.limited), clock),
         state=ServerState(),
         metrics=ServerMetrics(engine.info, config.metrics_prefix, clock),
         clock=clock,
@@ -62,7 +72,8 @@ def build_app(server: ServerContext) -> Starlette:
         middleware=[
             Middleware(Observer, metrics=server.metrics.http, clock=server.clock),
             Middleware(ErrorBoundary),
-            Middleware(ApiKeyGuard, keys=load_keys(server.config), open_metrics=server.config.open_metrics),
+            Middleware(ApiKeyGuard, keys=server.keys, open_metrics=server.config.open_metrics),
+            Middleware(LimitGuard, limiter=server.limiter, refused=lambda why: server.metrics.rejected(why).inc()),
         ],
         exception_handlers=ERROR_HANDLERS,
     )

@@ -8,7 +8,9 @@ from starlette.requests import Request
 
 from octavo.config import ServerConfig
 from octavo.errors import InvalidRequestError
+from octavo.server.api_keys import KeyRings
 from octavo.server.errors import ApiError, from_exception
+from octavo.server.key_limits import KeyLimiter
 from octavo.server.metrics import ServerMetrics
 from octavo.server.serving_engine import ServingEngine
 from octavo.server.state import ServerState
@@ -20,6 +22,8 @@ class ServerContext:
 
     engine: ServingEngine
     config: ServerConfig
+    keys: KeyRings
+    limiter: KeyLimiter
     state: ServerState
     metrics: ServerMetrics
     clock: Callable[[], float]

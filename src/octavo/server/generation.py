@@ -12,6 +12,7 @@ from octavo.request.outputs import FinishReason
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
 from octavo.server.errors import ApiError
+from octavo.server.key_limits import METER
 from octavo.server.metrics import RequestTracker
 from octavo.server.serving_engine import ServingEngine
 
@@ -37,9 +38,10 @@ def start(engine: ServingEngine, order: GenerationOrder) -> list[AsyncGenerator[
 
     Raises:
         InvalidRequestError: one of the prompts or the parameters cannot be honoured.
+        ApiError: 429, the API key has used its tokens.
     """
     many = len(order.prompts) > 1
-    return [
+    streams = [
         engine.generate(
             prompt,
             order.params,
@@ -51,6 +53,8 @@ def start(engine: ServingEngine, order: GenerationOrder) -> list[AsyncGenerator[
         )
         for index, prompt in enumerate(order.prompts)
     ]
+    METER.get().take_prompt(sum(len(prompt) for prompt in order.prompts))
+    return streams
 
 
 async def run(
@@ -62,18 +66,21 @@ async def run(
         ApiError: a choice failed; the others are ended, since the answer is one.
         QueueFullError, EngineDeadError: as the engine says.
     """
-    unfinished = FinishReason.ABORT
+    unfinished, meter = FinishReason.ABORT, METER.get()
     try:
         async with aclosing(interleave(streams)) as deltas:
             async for prompt, delta in deltas:
                 tracker.see(prompt, delta)
+                meter.count_output(len(delta.choice.token_ids))
                 _raise_failure(delta)
                 yield prompt, delta
     except QueueFullError:
         tracker.reject("queue_full")
+        meter.give_back_prompts()
         raise
     except PinBudgetError:
         tracker.reject("pin_budget")
+        meter.give_back_prompts()
         raise
     except OctavoError:
         unfinished = FinishReason.ERROR
