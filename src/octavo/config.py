@@ -220,6 +220,12 @@ class ServerConfig:
     """Largest request body; beyond it 413."""
     metrics_prefix: str = "vllm:"
     """Prefix of the metrics that carry vLLM's names."""
+    tool_call_parser: str | None = None
+    """Format in which the model writes tool calls; None: as the chat template tells."""
+    reasoning_parser: str | None = None
+    """Format in which the model marks its reasoning; `none`: it does not; None: as the chat template tells."""
+    trust_request_chat_template: bool = False
+    """Requests may bring a chat template of their own."""
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "must be in [0, 65535]")

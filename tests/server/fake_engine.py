@@ -5,6 +5,7 @@ import codecs
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
@@ -52,13 +53,23 @@ class FakeTokenizer:
         return token_id in SPECIAL
 
 
-class FakeEngine:
-    """Fulfils `ServingEngine`. `scripts` maps a prompt text to the ids of its answer; other answers are noise made of
-    prompt, seed and position. `gate` holds back every token after the first while it is closed."""
+@dataclass(frozen=True)
+class FakeTemplate:
+    """What the server looks at to learn the model's formats."""
 
-    def __init__(self, *, max_model_len: int = 512, chat: bool = True, tokenizer: bool = True) -> None:
+    source: str = "fake"
+
+
+class FakeEngine:
+    """Fulfils `ServingEngine`. `scripts` maps a prompt text to the ids of its answer, `script` is the answer to all
+    prompts that are not there; other answers are noise made of prompt, seed and position. `gate` holds back every token
+    after the first while it is closed; `stride` tokens come with a delta."""
+
+    def __init__(
+        self, *, max_model_len: int = 512, chat: bool = True, tokenizer: bool = True, template: str = "fake"
+    ) -> None:
         self.tokenizer = FakeTokenizer() if tokenizer else None
-        self.template = "fake" if chat else None
+        self.template = FakeTemplate(template) if chat else None
         self.info = EngineInfo(
             model="fake",
             served_model_names=("fake", "fake-alias"),
@@ -78,6 +89,8 @@ class FakeEngine:
             sampling_defaults={"temperature": 0.5},
         )
         self.scripts: dict[str, list[int]] = {}
+        self.script: list[int] | None = None
+        self.stride = 1
         self.queue_full = False
         self.fail_after: dict[str, int] = {}
         self.pin_problem: OctavoError | None = None
@@ -167,18 +180,26 @@ class FakeEngine:
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template: str | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
         if self.tokenizer is None:
             raise InvalidRequestError("messages", None, "no tokenizer")
         ids: list[int] = [BOS]
+        for name, given in (("tools", tools), ("documents", documents), ("template", template)):
+            if given is not None:
+                ids += [IM_START, *self.tokenizer.encode(f"{name}={given}", add_special=False), IM_END]
         for message in messages:
             content = message["content"]
             text = content if isinstance(content, str) else "".join(part["text"] for part in content)
             text += "".join(str(call["function"]) for call in message.get("tool_calls", []))
             text = f"{message['role']}\n{text}" + "".join(f"{k}={v}" for k, v in (variables or {}).items())
             ids += [IM_START, *self.tokenizer.encode(text, add_special=False), IM_END]
+        if continue_final_message:
+            ids.pop()
         if add_generation_prompt:
             ids += [IM_START, *self.tokenizer.encode("assistant\n", add_special=False)]
         return ids
@@ -270,7 +291,7 @@ class FakeChoice:
         self._limit = min(params.max_tokens or room, room)
         text = "" if engine.tokenizer is None else engine.tokenizer.decode(prompt)
         self._fail_after = engine.fail_after.get(text)
-        self._script = engine.scripts.get(text)
+        self._script = engine.scripts.get(text, engine.script)
         noise = 0 if params.greedy else (params.seed or 0) + index
         self._key = hashlib.sha256(repr((prompt, noise)).encode()).digest()
         self._reader = codecs.getincrementaldecoder("utf-8")("replace")
@@ -304,6 +325,8 @@ class FakeChoice:
             return [self._end(text, FinishReason.STOP, stop_reason=stop)]
         if self._position == self._limit:
             return [self._end(self._tail(), FinishReason.LENGTH)]
+        if self._position % self._engine.stride:
+            return []
         ready = len(self._text) - self._possible_stop()
         text, self._shown = self._text[self._shown : ready], max(self._shown, ready)
         return [self._delta(text)] if text else []

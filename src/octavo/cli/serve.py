@@ -67,6 +67,7 @@ def serve(
         named | {name: value for name, value in settings.items() if name not in SERVER_FIELDS}
     )
     load_keys(server)  # so that a mistake there costs no time
+    _check_parsers(server)
     with bind(server) as listener, _ended_by_sigterm(), contextlib.ExitStack() as stack:
         with held_back_signals():
             process = stack.enter_context(CoreProcess())
@@ -75,6 +76,17 @@ def serve(
         ended_well = _run(server, engine, files, process, listener)
     if not ended_well:
         raise typer.Exit(1)
+
+
+def _check_parsers(server: ServerConfig) -> None:
+    """
+    Raises:
+        ConfigError: a flag names a parser that there is not. Known before the model is loaded.
+    """
+    if server.tool_call_parser is not None or server.reasoning_parser is not None:
+        from octavo.server.conversation.dialect import Dialects
+
+        Dialects(server)
 
 
 @contextlib.contextmanager

@@ -152,16 +152,26 @@ class AsyncLLM:
         messages: Sequence[Message],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template: str | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Token ids of a conversation under the model's chat template.
+        """Token ids of a conversation under the model's chat template, or under another `template`. With
+        `continue_final_message` they end where the text of the last message does.
 
         Raises:
             InvalidRequestError: the model has no template, or the template refuses the messages.
         """
         return self._words.render_chat(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt, variables=variables
+            messages,
+            tools=tools,
+            documents=documents,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template=template,
+            variables=variables,
         )
 
     async def abort(self, request_id: str) -> None:

@@ -49,10 +49,16 @@ class Words:
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template: str | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Token ids of a conversation, ready for an answer. Only the template speaks in control tokens.
+
+        Args:
+            template: in place of the model's own.
 
         Raises:
             InvalidRequestError: there is no template or tokenizer, or the template refuses the messages.
@@ -63,10 +69,13 @@ class Words:
                 len(messages),
                 "this model has no chat template (a base model?): ask for a completion, or give --chat-template",
             )
-        return self.chat.encode(
+        chat = self.chat if template is None else self.chat.with_template(template)
+        return chat.encode(
             messages,
             tools=tools,
+            documents=documents,
             add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
             now=datetime.now(),
             variables=variables,
         )

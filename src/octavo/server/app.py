@@ -12,6 +12,7 @@ import octavo
 from octavo.config import ServerConfig
 from octavo.server.api_keys import load_keys
 from octavo.server.context import ServerContext
+from octavo.server.conversation.dialect import Dialects
 from octavo.server.endpoints import Answerer, Endpoint, EndpointRoute, describe, json_response
 from octavo.server.errors import ERROR_HANDLERS, ErrorBoundary
 from octavo.server.key_limits import KeyLimiter, LimitGuard
@@ -53,6 +54,7 @@ def build_context(
         limiter=KeyLimiter(usage or UsageLedger(keys.limited), clock),
         state=ServerState(),
         metrics=ServerMetrics(engine.info, config.metrics_prefix, clock),
+        dialects=Dialects(config),
         clock=clock,
         wall_clock=wall_clock,
         fingerprint=f"octavo-{octavo.__version__}",

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from octavo.config import ServerConfig
 from octavo.errors import InvalidRequestError
 from octavo.server.api_keys import KeyRings
+from octavo.server.conversation.dialect import Dialects
 from octavo.server.errors import ApiError, from_exception
 from octavo.server.key_limits import KeyLimiter
 from octavo.server.metrics import ServerMetrics
@@ -26,6 +27,8 @@ class ServerContext:
     limiter: KeyLimiter
     state: ServerState
     metrics: ServerMetrics
+    dialects: Dialects
+    """How models write calls and reasoning."""
     clock: Callable[[], float]
     """Monotonic seconds, for durations."""
     wall_clock: Callable[[], float]

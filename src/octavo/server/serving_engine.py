@@ -30,6 +30,15 @@ class TextCodec(Protocol):
         ...
 
 
+class ChatTemplateSource(Protocol):
+    """The chat template, as far as the server looks into it: it tells how the model writes calls and reasoning."""
+
+    @property
+    def source(self) -> str:
+        """Its text."""
+        ...
+
+
 class ServingEngine(Protocol):
     """One loaded model that generates."""
 
@@ -44,7 +53,7 @@ class ServingEngine(Protocol):
         ...
 
     @property
-    def template(self) -> object | None:
+    def template(self) -> ChatTemplateSource | None:
         """None: the model has no chat template, so it cannot chat."""
         ...
 
@@ -132,10 +141,14 @@ class ServingEngine(Protocol):
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template: str | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Token ids of a conversation under the model's chat template.
+        """Token ids of a conversation under the model's chat template, or under another `template`. With
+        `continue_final_message` they end where the text of the last message does.
 
         Raises:
             InvalidRequestError: the template refuses the messages.

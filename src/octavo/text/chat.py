@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from octavo.errors import InvalidRequestError, ModelFileError
 from octavo.text.messages import flatten_messages
 from octavo.text.special_splitter import SpecialSplitter
 from octavo.text.template import ChatTemplate
@@ -27,6 +28,24 @@ class ChatEncoder:
         self._template = template
         self._splitter = SpecialSplitter(tokenizer.control_tokens())
 
+    @property
+    def source(self) -> str:
+        """The template's text."""
+        return self._template.source
+
+    def with_template(self, source: str) -> "ChatEncoder":
+        """The same model under another template.
+
+        Raises:
+            InvalidRequestError: the source is no template.
+        """
+        tokenizer = self._tokenizer
+        try:
+            template = ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+        except ModelFileError as error:
+            raise InvalidRequestError("chat_template", source, str(error)) from error
+        return ChatEncoder(tokenizer, template)
+
     def encode(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -34,21 +53,26 @@ class ChatEncoder:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         now: datetime | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Prompt ids of a conversation as a client sends it. Arguments as for `ChatTemplate.render`; the messages are
-        flattened here.
+        flattened here. With `continue_final_message` the prompt ends where the text of the last message does.
 
         Spellings of control tokens in messages, tools and documents are text. Where there is none, the ids are those of
         the rendered template.
 
         Raises:
-            InvalidRequestError: the messages are malformed, or the template refuses them.
+            InvalidRequestError: the messages are malformed, or the template refuses them, or it does not print the last
+                one where that is to be continued.
         """
         given = (flatten_messages(messages), tools, documents)
         mark = self._mark_for(given)
         flat, tools, documents = given if mark is None else self._shielded(given, mark)
+        end = _unused_mark(given, but=mark) if continue_final_message else None
+        if end is not None:
+            flat = _ended(flat, end)
         rendered = self._template.render(
             flat,
             tools=tools,
@@ -57,14 +81,13 @@ class ChatEncoder:
             now=now,
             variables=variables,
         )
-        return self._encode_cut(rendered, mark)
+        return self._encode_cut(rendered if end is None else _cut_at(rendered, end), mark)
 
     def _mark_for(self, given: object) -> str | None:
         """A character that stands nowhere in the conversation; None if there is nothing to shield."""
-        texts = [*_texts(given)]
-        if all(isinstance(part, str) for text in texts for part in self._splitter.split(text)):
+        if all(isinstance(part, str) for text in _texts(given) for part in self._splitter.split(text)):
             return None
-        return next(mark for mark in _MARKS if not any(mark in text or _escaped(mark) in text for text in texts))
+        return _unused_mark(given)
 
     def _shielded(self, value: Any, mark: str) -> Any:
         """The same value with each spelling of a control token broken by the mark."""
@@ -90,6 +113,33 @@ class ChatEncoder:
         for other in others:
             ids += self._tokenizer.encode(other, add_special=False, parse_special=True)
         return ids
+
+
+def _unused_mark(given: object, but: str | None = None) -> str:
+    """A character that stands nowhere in the conversation."""
+    texts = [*_texts(given)]
+    free = (mark for mark in _MARKS if not any(mark in text or _escaped(mark) in text for text in texts))
+    return next(mark for mark in free if mark != but)
+
+
+def _ended(messages: Sequence[Mapping[str, Any]], end: str) -> list[Mapping[str, Any]]:
+    """The same messages, the end of the last one's text marked. Templates strip texts; behind the mark nothing is lost
+    that stands before it."""
+    *others, last = messages
+    return [*others, {**last, "content": last["content"] + end}]
+
+
+def _cut_at(rendered: str, end: str) -> str:
+    """What stands before the mark.
+
+    Raises:
+        InvalidRequestError: it has not been printed.
+    """
+    continued, found, _ = rendered.rpartition(end)
+    if not found:
+        problem = "the chat template does not print the text of the last message, so it cannot be continued"
+        raise InvalidRequestError("continue_final_message", True, problem)
+    return continued
 
 
 def _escaped(mark: str) -> str:

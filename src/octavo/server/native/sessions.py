@@ -12,14 +12,15 @@ from octavo.request.pin import PinRequest, SessionState
 from octavo.server.body import read_body
 from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext, tenant_of
+from octavo.server.conversation.rendering import render
 from octavo.server.endpoints import json_response
 from octavo.server.fields import Honoured, RequestBody
-from octavo.server.openai.chat import render_chat
 from octavo.server.openai.chat_body import ChatBody
+from octavo.server.openai.chat_conversation import conversation_of
 from octavo.server.openai.message import ChatMessage
-from octavo.server.openai.prompts import encode_prompt, fit_prompt
 from octavo.server.openai.respond import Nobody
 from octavo.server.openai.sampling import pin_request
+from octavo.server.prompts import encode_prompt, fit_prompt
 
 
 def _prompt(value: Any) -> str | list[int] | None:
@@ -127,7 +128,7 @@ class Sessions:
             add_generation_prompt=bool(body.add_generation_prompt),
             chat_template_kwargs=body.chat_template_kwargs,
         )
-        token_ids = await render_chat(self._server.engine, chat)
+        token_ids = await render(self._server.engine, conversation_of(chat, self._server.config))
         return fit_prompt(token_ids, info, truncate=None, max_tokens=1, field="messages")
 
     def _entry(self, state: SessionState) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from starlette.responses import Response
 from octavo.errors import InvalidRequestError
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext
+from octavo.server.conversation.rendering import render
 from octavo.server.endpoints import json_response
 from octavo.server.fields import Honoured, RequestBody
-from octavo.server.openai.chat import render_chat
 from octavo.server.openai.chat_body import ChatBody
+from octavo.server.openai.chat_conversation import conversation_of
 from octavo.server.openai.message import ChatMessage
-from octavo.server.openai.prompts import check_ids, decode_ids, encode_text
+from octavo.server.prompts import check_ids, decode_ids, encode_text
 from octavo.server.serving_engine import TextCodec
 
 
@@ -68,7 +69,7 @@ class Tokens:
                 add_generation_prompt=body.add_generation_prompt,
                 chat_template_kwargs=body.chat_template_kwargs,
             )
-            return await render_chat(self._server.engine, chat)
+            return await render(self._server.engine, conversation_of(chat, self._server.config))
         return await encode_text(
             self._tokenizer("prompt"),
             body.prompt or "",

@@ -1,10 +1,6 @@
 """POST /v1/chat/completions."""
 
-import asyncio
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,13 +9,14 @@ from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext, tenant_of
-from octavo.server.errors import ApiError
+from octavo.server.conversation.answer import Answer, AnswerOrder
+from octavo.server.conversation.pieces import AnswerOptions
+from octavo.server.conversation.plan import AnswerPlan, plan_answer
 from octavo.server.generation import GenerationOrder
-from octavo.server.openai.answer import Answer, AnswerOrder, finish_reason
+from octavo.server.openai.answer import SpelledAnswer
 from octavo.server.openai.chat_body import ChatBody
-from octavo.server.openai.choices import AnswerOptions, Piece, PromptWriter
-from octavo.server.openai.logprobs import chat_logprobs, prompt_logprob_rows
-from octavo.server.openai.prompts import LONG_TEXT_CHARS, Prompt, fit_prompt
+from octavo.server.openai.chat_conversation import conversation_of
+from octavo.server.openai.chat_format import ChatFormat
 from octavo.server.openai.respond import respond
 from octavo.server.openai.sampling import (
     check_cache_salt,
@@ -28,49 +25,8 @@ from octavo.server.openai.sampling import (
     check_streaming,
     sampling_params,
 )
-from octavo.server.serving_engine import ServingEngine, TextCodec
-
-
-class ChatFormat:
-    """The shape of a chat completion. The role comes with the first text, not in a chunk of its own: a chunk without a
-    token would look like a token to anyone who measures."""
-
-    whole_object = "chat.completion"
-    chunk_object = "chat.completion.chunk"
-
-    def __init__(self, options: AnswerOptions, tokenizer: TextCodec | None) -> None:
-        self._options = options
-        self._tokenizer = tokenizer
-
-    def choice(self, piece: Piece, prompt: PromptWriter) -> dict[str, Any]:
-        """A whole choice."""
-        message = {"role": "assistant", "content": piece.text, "refusal": None}
-        return self._with(piece, prompt, {"message": message})
-
-    def delta(self, piece: Piece, prompt: PromptWriter) -> dict[str, Any]:
-        """A part of a choice."""
-        delta = {"role": "assistant", "content": piece.text} if piece.first else {"content": piece.text}
-        return self._with(piece, prompt, {"delta": delta if piece.first or piece.text else {}})
-
-    def _with(self, piece: Piece, prompt: PromptWriter, content: dict[str, Any]) -> dict[str, Any]:
-        logprobs = None if self._options.num_top_logprobs is None else chat_logprobs(piece.scored)
-        choice: dict[str, Any] = {"index": piece.index, **content, "logprobs": logprobs}
-        choice |= {"finish_reason": finish_reason(piece.finish_reason), "stop_reason": piece.stop_reason}
-        if self._options.return_token_ids:
-            choice["token_ids"] = piece.token_ids
-            choice["prompt_token_ids"] = prompt.prompt.token_ids if piece.first else None
-        return choice
-
-    def beside_choices(self, prompts: Sequence[PromptWriter]) -> dict[str, Any]:
-        """vLLM puts the prompt's facts here, since a chat has one prompt."""
-        (prompt,) = prompts
-        facts: dict[str, Any] = {}
-        if self._options.return_token_ids:
-            facts["prompt_token_ids"] = prompt.prompt.token_ids
-        count = self._options.num_prompt_logprobs
-        if count is not None:
-            facts["prompt_logprobs"] = prompt_logprob_rows(self._tokenizer, prompt.prompt_rows or (), count)
-        return facts
+from octavo.server.prompts import Prompt, fit_prompt
+from octavo.server.spelling import respelled
 
 
 class ChatCompletions:
@@ -83,16 +39,20 @@ class ChatCompletions:
         """Answers one request."""
         arrival = self._server.clock()
         body = await read_body(request, ChatBody, self._server)
-        with _chat_spellings(body):
+        model = self._server.model_name(body.model)
+        with respelled(_spellings(body)):
             order = await self._order(body, arrival, tenant_of(request))
             answer = Answer(self._server, order)
-        return await respond(request, self._server, answer, stream=bool(body.stream))
+        shape = ChatFormat(order.options, self._server.engine.tokenizer)
+        spelled = SpelledAnswer(self._server, answer, shape, model=model, stream_options=body.stream_options)
+        return await respond(request, self._server, spelled, stream=bool(body.stream))
 
     async def _order(self, body: ChatBody, arrival: float, tenant: str) -> AnswerOrder:
-        engine, model = self._server.engine, self._server.model_name(body.model)
         check_streaming(body)
         params = self._params(body)
-        prompt = await self._prompt(body, params)
+        plan = await plan_answer(self._server, conversation_of(body, self._server.config))
+        params = plan.complete(params)
+        prompt = self._prompt(body, plan, params)
         order = GenerationOrder(
             request_id=f"chatcmpl-{uuid.uuid4().hex}",
             prompts=[prompt.token_ids],
@@ -102,21 +62,7 @@ class ChatCompletions:
             cache_salt=check_cache_salt(body),
             session=check_session(body),
         )
-        options = AnswerOptions(
-            num_top_logprobs=params.logprobs,
-            num_prompt_logprobs=body.prompt_logprobs,
-            return_token_ids=bool(body.return_token_ids),
-            skip_special=params.skip_special_tokens,
-        )
-        return AnswerOrder(
-            generation=order,
-            prompts=[prompt],
-            options=options,
-            format=ChatFormat(options, engine.tokenizer),
-            model=model,
-            arrival=arrival,
-            stream_options=body.stream_options,
-        )
+        return AnswerOrder(generation=order, prompts=[prompt], options=_options(body, params, plan), arrival=arrival)
 
     def _params(self, body: ChatBody) -> SamplingParams:
         """Parameters; the number of logprobs is top_logprobs where logprobs is true."""
@@ -132,10 +78,9 @@ class ChatCompletions:
             detokenize=True,
         )
 
-    async def _prompt(self, body: ChatBody, params: SamplingParams) -> Prompt:
-        token_ids = await render_chat(self._server.engine, body)
+    def _prompt(self, body: ChatBody, plan: AnswerPlan, params: SamplingParams) -> Prompt:
         fitted = fit_prompt(
-            token_ids,
+            plan.token_ids,
             self._server.engine.info,
             truncate=body.truncate_prompt_tokens,
             side=body.truncation_side,
@@ -145,46 +90,18 @@ class ChatCompletions:
         return Prompt(fitted)
 
 
-async def render_chat(engine: ServingEngine, body: ChatBody) -> list[int]:
-    """Token ids of a conversation; long ones are rendered in a thread, so that they hold up nobody.
-
-    Raises:
-        InvalidRequestError: the model cannot chat, or its template refuses the conversation.
-    """
-    if engine.tokenizer is None or engine.template is None:
-        what = "tokenizer" if engine.tokenizer is None else "chat template"
-        fix = (
-            "use /v1/completions, or start the server with --chat-template FILE"
-            if what != "tokenizer"
-            else ("send token ids to /v1/completions")
-        )
-        raise InvalidRequestError("messages", "...", f"this model has no {what}: {fix}")
-    messages = body.plain_messages()
-    generation_prompt = body.add_generation_prompt is not False
-    variables = body.chat_template_kwargs
-
-    def render() -> list[int]:
-        return engine.render_chat(messages, add_generation_prompt=generation_prompt, variables=variables)
-
-    size = sum(len(str(message["content"])) for message in messages)
-    return await asyncio.to_thread(render) if size > LONG_TEXT_CHARS else render()
+def _options(body: ChatBody, params: SamplingParams, plan: AnswerPlan) -> AnswerOptions:
+    return AnswerOptions(
+        num_top_logprobs=params.logprobs,
+        num_prompt_logprobs=body.prompt_logprobs,
+        return_token_ids=bool(body.return_token_ids),
+        skip_special=params.skip_special_tokens,
+        reading=plan.reading,
+    )
 
 
-@contextmanager
-def _chat_spellings(body: ChatBody) -> Iterator[None]:
-    """Names fields in errors as this endpoint's users spell them."""
+def _spellings(body: ChatBody) -> dict[str, str]:
     spellings = {"prompt": "messages", "logprobs": "top_logprobs"}
     if body.max_completion_tokens is not None:
         spellings["max_tokens"] = "max_completion_tokens"
-    try:
-        yield
-    except InvalidRequestError as error:
-        if error.field not in spellings:
-            raise
-        raise InvalidRequestError(spellings[error.field], error.value, error.problem) from None
-    except ApiError as error:
-        if error.param not in spellings:
-            raise
-        field = spellings[error.param]
-        message = error.message.replace(error.param, field)
-        raise ApiError(error.status, message, param=field, code=error.code) from None
+    return spellings

@@ -11,13 +11,14 @@ from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext, tenant_of
+from octavo.server.conversation.answer import Answer, AnswerOrder
+from octavo.server.conversation.pieces import AnswerOptions, Piece, PromptWriter
 from octavo.server.generation import GenerationOrder
-from octavo.server.openai.answer import Answer, AnswerOrder, finish_reason
-from octavo.server.openai.choices import AnswerOptions, Piece, PromptWriter
+from octavo.server.openai.answer import SpelledAnswer, finish_reason
 from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.logprobs import legacy_logprobs, prompt_logprob_rows
-from octavo.server.openai.prompts import Prompt, encode_prompt, fit_prompt
 from octavo.server.openai.respond import respond
+from octavo.server.openai.response_format import answer_shape
 from octavo.server.openai.sampling import (
     check_cache_salt,
     check_priority,
@@ -25,6 +26,7 @@ from octavo.server.openai.sampling import (
     check_streaming,
     sampling_params,
 )
+from octavo.server.prompts import Prompt, encode_prompt, fit_prompt
 from octavo.server.serving_engine import TextCodec
 
 DEFAULT_MAX_TOKENS = 16
@@ -79,11 +81,14 @@ class Completions:
         """Answers one request."""
         arrival = self._server.clock()
         body = await read_body(request, CompletionBody, self._server)
+        model = self._server.model_name(body.model)
         order = await self._order(body, arrival, tenant_of(request))
-        return await respond(request, self._server, Answer(self._server, order), stream=bool(body.stream))
+        answer = Answer(self._server, order)
+        shape = CompletionFormat(order.options, self._server.engine.tokenizer)
+        spelled = SpelledAnswer(self._server, answer, shape, model=model, stream_options=body.stream_options)
+        return await respond(request, self._server, spelled, stream=bool(body.stream))
 
     async def _order(self, body: CompletionBody, arrival: float, tenant: str) -> AnswerOrder:
-        model = self._server.model_name(body.model)
         check_streaming(body)
         _check_best_of(body)
         _check_num_answers(body)
@@ -91,7 +96,7 @@ class Completions:
         options = self._options(body)
         params = self._params(body)
         prompts = [await self._prompt(body, prompt, params) for prompt in body.prompt]
-        order = GenerationOrder(
+        generation = GenerationOrder(
             request_id=f"cmpl-{uuid.uuid4().hex}",
             prompts=[prompt.token_ids for prompt in prompts],
             params=params,
@@ -100,15 +105,7 @@ class Completions:
             cache_salt=check_cache_salt(body),
             session=check_session(body),
         )
-        return AnswerOrder(
-            generation=order,
-            prompts=prompts,
-            options=options,
-            format=CompletionFormat(options, self._server.engine.tokenizer),
-            model=model,
-            arrival=arrival,
-            stream_options=body.stream_options,
-        )
+        return AnswerOrder(generation=generation, prompts=prompts, options=options, arrival=arrival)
 
     def _options(self, body: CompletionBody) -> AnswerOptions:
         if body.logprobs is not None and self._server.engine.tokenizer is None:
@@ -134,7 +131,7 @@ class Completions:
             logprobs=body.logprobs,
             prompt_logprobs=max(asked, default=None),
             detokenize=self._server.engine.tokenizer is not None,
-        )
+        ).replace(structured_outputs=answer_shape(body))
 
     async def _prompt(self, body: CompletionBody, prompt: str | list[int], params: SamplingParams) -> Prompt:
         engine, echo = self._server.engine, bool(body.echo)

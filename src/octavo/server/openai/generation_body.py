@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, StrictStr, WithJsonSchema
 
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
+from octavo.server.openai.response_format import ResponseFormat, StructuredOutputs
 
 MAX_STOP_STRINGS = 64
 """Every token is searched for every stop string, so their number is bounded."""
@@ -46,9 +47,6 @@ class RepetitionBody(StrictModel):
     max_pattern_size: int = 0
     min_pattern_size: int = 0
     min_count: int = 0
-
-
-STRUCTURED = "structured output is not supported yet; ask for the format in the prompt"
 
 
 class GenerationBody(RequestBody):
@@ -110,5 +108,16 @@ class GenerationBody(RequestBody):
     watermarking: Annotated[Any, Refused("answers are not watermarked", neutral=(False,))] = None
     stream_interval: Annotated[Any, Refused("every token is streamed when it is there", neutral=(1,))] = None
     vllm_xargs: Annotated[Any, Refused("name the plug-in: logits_processors={NAME: {...}}", neutral=({},))] = None
-    structured_outputs: Annotated[Any, Refused(STRUCTURED)] = None
-    response_format: Annotated[Any, Refused(STRUCTURED, neutral=({"type": "text"},))] = None
+    response_format: Annotated[
+        ResponseFormat | None, Honoured("`text`, `json_object`, or `json_schema` with `strict`")
+    ] = None
+    structured_outputs: Annotated[
+        StructuredOutputs | None,
+        Honoured("one of `json`, `regex`, `choice`, `grammar`, `json_object`; see docs/structured_output.md"),
+    ] = None
+    guided_json: Annotated[dict[str, Any] | str | None, Honoured("older name of `structured_outputs.json`")] = None
+    guided_regex: Annotated[str | None, Honoured("older name of `structured_outputs.regex`")] = None
+    guided_choice: Annotated[list[str] | None, Honoured("older name of `structured_outputs.choice`")] = None
+    guided_grammar: Annotated[str | None, Honoured("older name of `structured_outputs.grammar`")] = None
+    guided_decoding_backend: Annotated[Any, Refused("there is one backend")] = None
+    guided_whitespace_pattern: Annotated[Any, Refused("use structured_outputs.disable_any_whitespace")] = None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from octavo.request.outputs import LogprobRow
-from octavo.server.openai.token_texts import LOWEST_LOGPROB, ScoredToken, best_tokens
+from octavo.server.conversation.token_texts import LOWEST_LOGPROB, ScoredToken, best_tokens
 from octavo.server.serving_engine import TextCodec
 
 

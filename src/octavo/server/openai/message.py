@@ -22,12 +22,13 @@ def _text_content(value: Any) -> Any:
 
 
 def _text_part(part: Any) -> dict[str, str]:
+    """A text, also one that an assistant refused with."""
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind is not None and kind != "text":
+    if kind is not None and kind not in ("text", "refusal"):
         raise ValueError(f"this model takes text only, no part of type {kind!r}")
-    if kind is None or not isinstance(part.get("text"), str) or set(part) - {"type", "text", "cache_control"}:
+    if kind is None or not isinstance(part.get(kind), str) or set(part) - {"type", kind, "cache_control"}:
         raise ValueError("each part must be {'type': 'text', 'text': '...'}")
-    return {"type": "text", "text": part["text"]}
+    return {"type": "text", "text": part[kind]}
 
 
 def _arguments(value: Any) -> Any:
@@ -79,6 +80,10 @@ class ChatMessage(StrictModel):
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
+    reasoning: str | None = None
+    """What the assistant thought, as our own answers have it."""
+    reasoning_content: str | None = None
+    """An older name of it."""
     refusal: str | None = None
     annotations: list[Any] | None = None
     audio: None = None
@@ -86,15 +91,19 @@ class ChatMessage(StrictModel):
 
     def plain(self) -> dict[str, Any]:
         """The message as templates read it: a developer is a system, absent things are left out, no call list is
-        empty, an assistant that only calls has empty content.
+        empty, an assistant that only calls or thinks has empty content.
 
         Raises:
             ValueError: there is neither content nor a call.
         """
-        if self.content is None and not (self.role == "assistant" and (self.tool_calls or self.refusal)):
+        reasoning = self.reasoning if self.reasoning is not None else self.reasoning_content
+        says_something = self.role == "assistant" and (self.tool_calls or self.refusal or reasoning)
+        if self.content is None and not says_something:
             raise ValueError(f"a {self.role} message needs content")
         content = self.content if self.content is not None else self.refusal or ""
         message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": content}
+        if reasoning:
+            message["reasoning"] = reasoning
         if self.name is not None:
             message["name"] = self.name
         if self.tool_call_id is not None:

@@ -6,11 +6,11 @@ from starlette.responses import Response
 
 from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext
-from octavo.server.openai.answer import Answer
+from octavo.server.openai.answer import SpelledAnswer
 from octavo.server.streaming import EventStream
 
 
-async def respond(request: Request, server: ServerContext, answer: Answer, *, stream: bool) -> Response:
+async def respond(request: Request, server: ServerContext, answer: SpelledAnswer, *, stream: bool) -> Response:
     """The HTTP response of an answer. A client that leaves ends the generation in both cases."""
     if stream:
         return EventStream(answer.stream(), server.state)

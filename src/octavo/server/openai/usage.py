@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from octavo.server.openai.choices import PromptWriter
+from octavo.server.conversation.pieces import PromptWriter
 
 
 def usage(prompts: Sequence[PromptWriter]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """What an answer is made of, in the order in which it is written."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +50,25 @@ class ToolCallEnd:
 
 
 AnswerEvent = ContentDelta | ReasoningDelta | ToolCallStart | ToolCallArgumentsDelta | ToolCallEnd
+
+
+def merged(events: Iterable[AnswerEvent]) -> tuple[AnswerEvent, ...]:
+    """The same answer with adjacent deltas of one kind as one event."""
+    whole: list[AnswerEvent] = []
+    for _, group in groupby(events, _kind):
+        first, *others = group
+        match first:
+            case ContentDelta() | ReasoningDelta() | ToolCallArgumentsDelta():
+                texts = [event.text for event in others if isinstance(event, type(first))]
+                whole.append(replace(first, text="".join((first.text, *texts))))
+            case _:
+                whole += [first, *others]
+    return tuple(whole)
+
+
+def _kind(event: AnswerEvent) -> tuple[type[AnswerEvent], int]:
+    match event:
+        case ContentDelta() | ReasoningDelta():
+            return type(event), 0
+        case _:
+            return type(event), event.index

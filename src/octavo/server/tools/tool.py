@@ -14,6 +14,8 @@ class Tool:
     """JSON Schema of the arguments object; empty: any object."""
     strict: bool = False
     """The arguments must follow the schema, also where the model is free to call or not."""
+    description: str = ""
+    """For the model."""
 
     def property_schema(self, name: str) -> Any:
         """The schema of one argument; None if the tool does not declare it."""

@@ -2,13 +2,15 @@
 cannot differ."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from octavo.engine.output import ChoiceDelta, GenerationDelta
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
-from octavo.server.openai.prompts import Prompt
-from octavo.server.openai.token_texts import ScoredToken, TokenTexts
+from octavo.server.conversation.reading import PLAIN, Reading
+from octavo.server.conversation.token_texts import ScoredToken, TokenTexts
+from octavo.server.prompts import Prompt
 from octavo.server.serving_engine import TextCodec
+from octavo.server.tools.events import AnswerEvent, ContentDelta, ToolCallStart, merged
 
 PromptRows = Sequence[LogprobRow | None]
 
@@ -24,6 +26,8 @@ class AnswerOptions:
     echo: bool = False
     return_token_ids: bool = False
     skip_special: bool = True
+    reading: Reading = PLAIN
+    """How the text is taken apart."""
     discard_output: bool = False
     """max_tokens=0: only the prompt is wanted; the one token that the engine makes is dropped."""
 
@@ -38,12 +42,48 @@ class Piece:
     """The next part of one choice. Concatenated, pieces are the whole choice."""
 
     index: int
-    text: str
+    events: tuple[AnswerEvent, ...] = ()
+    """What the text of this piece says."""
     token_ids: tuple[int, ...] = ()
+    """Tokens since the last piece. Text that is still held back may belong to some of them."""
     scored: tuple[ScoredToken, ...] = ()
+    """Their logprobs, where asked for."""
     first: bool = False
+    """Of this choice."""
+    calls: bool = False
+    """The choice holds a call, in this piece or before."""
     finish_reason: FinishReason | None = None
+    """With the last piece of the choice."""
     stop_reason: str | int | None = None
+
+    @property
+    def text(self) -> str:
+        """The content in this piece."""
+        return "".join(event.text for event in self.events if isinstance(event, ContentDelta))
+
+
+@dataclass
+class GatheredPieces:
+    """The pieces of one choice, added up."""
+
+    index: int
+    _pieces: list[Piece] = field(default_factory=list)
+
+    def add(self, piece: Piece) -> None:
+        """The next piece of the choice."""
+        self._pieces.append(piece)
+
+    def whole(self) -> Piece:
+        """One piece that is the whole choice."""
+        if not self._pieces:
+            return Piece(index=self.index, first=True)
+        return replace(
+            self._pieces[-1],
+            events=merged(event for piece in self._pieces for event in piece.events),
+            token_ids=tuple(token_id for piece in self._pieces for token_id in piece.token_ids),
+            scored=tuple(token for piece in self._pieces for token in piece.scored),
+            first=True,
+        )
 
 
 class ScoreKeeper:
@@ -75,44 +115,46 @@ class ChoiceWriter:
     ) -> None:
         self._index = index
         self._options = options
-        self._echoed_text = prompt.text if options.echo else ""
+        self._parser = options.reading.parser()
         self._has_text = tokenizer is not None
-        self._waiting_ids: list[int] = []
-        self._echoed: list[ScoredToken] = []
-        self._keeper: ScoreKeeper | None = None
         self._started = False
+        self._calls = False
+        self._waiting_ids: list[int] = []
+        self._waiting_events: list[AnswerEvent] = [ContentDelta(prompt.text)] if options.echo and prompt.text else []
+        self._waiting_scores: list[ScoredToken] = []
+        self._keeper: ScoreKeeper | None = None
         if tokenizer is not None and options.num_top_logprobs is not None:
             texts = TokenTexts(tokenizer, options.num_top_logprobs, skip_special=options.skip_special)
             if options.echo:
-                self._echoed = texts.score_prompt(prompt.token_ids, rows or (), prompt.text)
-            self._keeper = ScoreKeeper(texts, len(self._echoed_text))
+                self._waiting_scores = texts.score_prompt(prompt.token_ids, rows or (), prompt.text)
+            self._keeper = ScoreKeeper(texts, len(prompt.text) if options.echo else 0)
 
     def write(self, delta: ChoiceDelta) -> Piece | None:
         """The piece for a delta; None while there is nothing to show."""
+        finish = delta.finish_reason
         if self._options.discard_output:
-            return self._prompt_alone() if delta.finish_reason is not None else None
+            return None if finish is None else self._piece(FinishReason.LENGTH, None)
         self._waiting_ids += delta.token_ids
-        scored = [] if self._keeper is None else self._keeper.take(delta)
-        self._echoed += scored
-        if self._has_text and not delta.text and delta.finish_reason is None:
+        self._waiting_scores += [] if self._keeper is None else self._keeper.take(delta)
+        events = self._parser.feed(delta.text) + ([] if finish is None else self._parser.finish())
+        self._waiting_events += events
+        if self._has_text and not events and finish is None:
             return None
-        return self._piece(delta.text, delta.finish_reason, delta.stop_reason)
+        return self._piece(finish, delta.stop_reason)
 
-    def _prompt_alone(self) -> Piece:
-        self._waiting_ids = []
-        return self._piece("", FinishReason.LENGTH, None)
-
-    def _piece(self, text: str, finish: FinishReason | None, stop_reason: str | int | None) -> Piece:
+    def _piece(self, finish: FinishReason | None, stop_reason: str | int | None) -> Piece:
         first, self._started = not self._started, True
-        echoed, self._echoed_text = self._echoed_text, ""
+        events, self._waiting_events = tuple(self._waiting_events), []
         token_ids, self._waiting_ids = tuple(self._waiting_ids), []
-        scored, self._echoed = tuple(self._echoed), []
+        scored, self._waiting_scores = tuple(self._waiting_scores), []
+        self._calls = self._calls or any(isinstance(event, ToolCallStart) for event in events)
         return Piece(
             index=self._index,
-            text=echoed + text,
+            events=events,
             token_ids=token_ids,
             scored=scored,
             first=first,
+            calls=self._calls,
             finish_reason=finish,
             stop_reason=stop_reason,
         )
