@@ -49,7 +49,7 @@ def test_the_newest_load_is_there_while_a_step_runs(tmp_path: Path, ahead: bool)
         core, address = llm._engine._core, f"ipc://{tmp_path}/load"
         receiver = LoadReceiver(context, address)
         assert receiver.newest() is None
-        sender = LoadSender(zmq.Context.shadow(context), address, core.load)
+        sender = LoadSender(zmq.Context.shadow(context), [address], core.load)
         core.before_landing = sender.before
         user = threading.Thread(target=lambda: llm.generate("a prompt of some length", GREEDY))
         user.start()

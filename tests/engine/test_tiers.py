@@ -13,6 +13,7 @@ import zmq
 from octavo import AsyncLLM
 from octavo.config import CacheConfig, SchedulerConfig
 from octavo.engine import wire
+from octavo.engine.client_lines import ClientLines, Line
 from octavo.engine.core import EngineCore
 from octavo.engine.load_window import LoadSender
 from octavo.engine.local import LocalEngine
@@ -235,11 +236,11 @@ class Loop:
         self.context = zmq.Context()
         self.requests, incoming = self._pair(zmq.PUSH, zmq.PULL)
         self.outputs, outgoing = self._pair(zmq.PULL, zmq.PUSH)
-        loads = LoadSender(self.context, f"ipc://{folder}/load", core.load)
+        loads = LoadSender(self.context, [f"ipc://{folder}/load"], core.load)
         self._sockets = [self.requests, self.outputs, incoming, outgoing]
         self._loads = loads
         self._calls = count()
-        self._thread = threading.Thread(target=CoreLoop(core, incoming, outgoing, loads).run)
+        self._thread = threading.Thread(target=CoreLoop(core, ClientLines([Line(incoming, outgoing)]), loads).run)
         self._thread.start()
 
     def _pair(self, one: int, other: int) -> tuple[zmq.Socket, zmq.Socket]:

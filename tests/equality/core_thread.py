@@ -9,7 +9,7 @@ import zmq
 
 from octavo import AsyncLLM
 from octavo.config import EngineConfig
-from octavo.engine import wire
+from octavo.engine import client_lines, wire
 from octavo.engine.build import Instrument, build_core
 from octavo.engine.client import CoreClient
 from octavo.engine.load_window import LoadSender
@@ -20,6 +20,9 @@ from tests.equality.faults import Fault
 
 class CoreThread:
     """Stands in for `octavo.engine.core_process.CoreProcess`."""
+
+    client = 0
+    is_owned = True
 
     def __init__(self, config: EngineConfig, instrument: Instrument) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="octavo-test-"))
@@ -32,21 +35,19 @@ class CoreThread:
         ticks = iter(range(10**9))
         core, info = build_core(config, resolve(config.model.model), lambda: float(next(ticks)), instrument)
         sockets = wire.addresses(self.folder)
-        with zmq.Context() as context, context.socket(zmq.PULL) as incoming, context.socket(zmq.PUSH) as outgoing:
-            for socket, address in ((incoming, sockets.input), (outgoing, sockets.output)):
-                socket.setsockopt(zmq.RECONNECT_IVL, wire.RECONNECT_MS)
-                socket.setsockopt(zmq.LINGER, 2000)
-                socket.connect(address)
-            loads = LoadSender(context, sockets.load, core.load)
-            self._exit_code = serve_core(core, info, incoming, outgoing, loads)
+        with zmq.Context() as context:
+            lines = client_lines.connect(context, [sockets])
+            loads = LoadSender(context, [sockets.load], core.load)
+            self._exit_code = serve_core(core, info, lines, loads)
+            lines.close()
 
     async def wait(self) -> int:
         """See `CoreProcess.wait`."""
         await asyncio.to_thread(self._thread.join)
         return self._exit_code
 
-    def hide_sockets(self) -> None:
-        """See `CoreProcess.hide_sockets`. The folder is removed at the end."""
+    def note_connection(self) -> None:
+        """See `CoreProcess.note_connection`. The folder is removed at the end."""
 
     def hang_up(self) -> None:
         """See `CoreProcess.hang_up`."""
@@ -63,7 +64,7 @@ class CoreThread:
 async def start_disturbed(model: str, fields: dict[str, object], fault: Fault, instrument: Instrument) -> AsyncLLM:
     """An `AsyncLLM` in whose core a fault happens."""
     config = EngineConfig.from_fields({"model": model, **fields})
-    client = CoreClient(CoreThread(config, instrument))  # type: ignore[arg-type]
+    client = CoreClient(CoreThread(config, instrument))
     info = await client.start()
     words = fault.words(config)
     return AsyncLLM(client, words, words.complete(info), default_seed=None)

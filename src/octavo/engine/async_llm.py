@@ -10,6 +10,7 @@ from typing import Any
 
 from octavo.config import EngineConfig
 from octavo.engine.client import CoreClient
+from octavo.engine.core_hold import CoreHold
 from octavo.engine.core_process import CoreProcess
 from octavo.engine.input import InputProcessor, Message, Prompt, RequestOptions
 from octavo.engine.output import EngineInfo, GenerationDelta
@@ -61,7 +62,7 @@ class AsyncLLM:
         return await cls.attach(process, config, files)
 
     @classmethod
-    async def attach(cls, process: CoreProcess, config: EngineConfig, files: ModelFiles) -> "AsyncLLM":
+    async def attach(cls, process: CoreHold, config: EngineConfig, files: ModelFiles) -> "AsyncLLM":
         """The engine of a process that has been told to load this model; waits until it is ready, and ends the process
         if it cannot be.
 
@@ -109,7 +110,8 @@ class AsyncLLM:
             QueueFullError, EngineDeadError: from the iterator; with a session PinBudgetError, too.
         """
         options = RequestOptions(tenant=tenant, priority=priority, cache_salt=cache_salt, pin=pin_of(session))
-        prepared = self._input.prepare(request_id or f"async-{next(self._request_ids)}", prompt, params, options)
+        request_id = request_id or f"async-{self._client.number}-{next(self._request_ids)}"
+        prepared = self._input.prepare(request_id, prompt, params, options)
         self._refuse_live(prepared.request_id)
         return self._stream(RequestStream(prepared, self._words.tokenizer))
 
@@ -263,6 +265,14 @@ class AsyncLLM:
     async def reset_prefix_cache(self) -> bool:
         """Forgets cached prefixes, those that sessions hold, too; False while requests run."""
         return await self._client.reset_prefix_cache()
+
+    async def forget_client(self, client: int) -> None:
+        """Ends what another client of the core has asked for, since that is gone."""
+        await self._client.forget_client(client)
+
+    def lose(self, reason: str) -> None:
+        """Takes note that the core is gone, from somebody who knows."""
+        self._client.lose(reason)
 
     @property
     def alive(self) -> bool:

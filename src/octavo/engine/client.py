@@ -1,4 +1,4 @@
-"""The client's side of a core process: speaks to it, notices when it dies."""
+"""A client's side of a core process: speaks to it, notices when it dies."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,8 @@ import zmq
 import zmq.asyncio
 
 from octavo.engine import wire
-from octavo.engine.core_process import SHUTDOWN_PATIENCE_S, CoreProcess
+from octavo.engine.core_hold import CoreHold
+from octavo.engine.core_process import SHUTDOWN_PATIENCE_S
 from octavo.engine.load_window import LoadReceiver
 from octavo.engine.output import EngineInfo
 from octavo.engine.refusals import error_of
@@ -38,11 +39,11 @@ class CoreClient:
 
     info: EngineInfo
 
-    def __init__(self, process: CoreProcess) -> None:
-        """Takes charge of a process that has its order: `close` ends it."""
+    def __init__(self, process: CoreHold) -> None:
+        """Takes charge of a process that has its order: `close` ends it if it is this one's."""
         self._process = process
         self._context = zmq.asyncio.Context()
-        sockets = wire.addresses(process.folder)
+        sockets = wire.addresses(process.folder, process.client)
         self._to_core = self._bind(zmq.PUSH, sockets.input)
         self._from_core = self._bind(zmq.PULL, sockets.output)
         self._loads = LoadReceiver(self._context, sockets.load)
@@ -71,7 +72,7 @@ class CoreClient:
         self._ready = True
         self._tasks.append(asyncio.create_task(self._dispatch()))
         await self.load()  # an answer shows that both connections stand
-        self._process.hide_sockets()
+        self._process.note_connection()
         return self.info
 
     async def _wait_ready(self) -> EngineInfo:
@@ -90,10 +91,10 @@ class CoreClient:
     async def _watch_process(self) -> None:
         code = await self._process.wait()
         if not self._closing:
-            self._die(f"the engine core process ended with exit code {code}")
+            self.lose(f"the engine core process ended with exit code {code}")
 
-    def _die(self, reason: str) -> None:
-        """Tells everybody, once."""
+    def lose(self, reason: str) -> None:
+        """Takes note that the core is gone, from somebody who knows, and tells everybody, once."""
         if self._death.done():
             return
         self._death.set_result(reason)
@@ -110,7 +111,7 @@ class CoreClient:
         try:
             await self._hand_out()
         finally:  # an event loop that ends cancels this task first: whoever waits for an answer would wait for ever
-            self._die("nobody reads the engine core's answers any more")
+            self.lose("nobody reads the engine core's answers any more")
 
     async def _hand_out(self) -> None:
         while True:
@@ -126,12 +127,17 @@ class CoreClient:
                 if call is not None and not call.done():
                     call.set_result(reply)
             elif kind == Kind.DEAD.frame:
-                self._die(f"the engine core failed: {wire.decode_failure(payload).message}")
+                self.lose(f"the engine core failed: {wire.decode_failure(payload).message}")
 
     @property
     def alive(self) -> bool:
         """Whether the core can still answer."""
         return not self._death.done() and not self._closing
+
+    @property
+    def number(self) -> int:
+        """Which of the core's clients this one is."""
+        return self._process.client
 
     @property
     def core_pid(self) -> int:
@@ -276,18 +282,25 @@ class CoreClient:
             raise OctavoError(reply.error)
         return reply
 
+    async def forget_client(self, client: int) -> None:
+        """Ends what another client of the core has asked for, since that is gone."""
+        await self._ask(ControlRequest(call_id=next(self._call_ids), command="leave", client=client))
+
     async def close(self) -> None:
-        """Ends the core in order (killing it if it does not obey), frees sockets and folder; idempotent."""
+        """Ends the core in order if it is this one's, killing it if it does not obey; frees the sockets. Idempotent."""
         if self._closing:
             return
-        if self.alive and self._ready:  # a core that did not start reads no orders
+        if not self._process.is_owned:
+            pass  # whoever owns it goes on, or ends it
+        elif self.alive and self._ready:  # a core that did not start reads no orders
             with contextlib.suppress(EngineDeadError, TimeoutError):
                 await asyncio.wait_for(self._call("shutdown"), SHUTDOWN_PATIENCE_S)
         else:
             self._process.hang_up()
         self._closing = True
-        await self._end_process()
-        self._die("the engine was shut down")
+        if self._process.is_owned:
+            await self._end_process()
+        self.lose("the engine was shut down")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

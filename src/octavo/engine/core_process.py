@@ -23,6 +23,8 @@ SHUTDOWN_PATIENCE_S = 5.0
 _PROGRAM = "import gc, sys; gc.disable(); from octavo.engine.process import main; sys.exit(main())"
 """What is loaded at start stays for good: looking for garbage in it would take a tenth of the time."""
 
+MAX_CLIENTS = 99
+
 _SOCKET_PATH_MAX_BYTES = 103
 """Longest path of a socket that every Unix takes (104 bytes with the zero at its end)."""
 
@@ -31,13 +33,19 @@ class CoreProcess:
     """A process of `octavo.engine.process` and the private folder of its sockets. As a context manager it leaves
     neither behind."""
 
+    client = 0
+    """Number of the client that has started it."""
+    is_owned = True
+    """That client ends it."""
+
     def __init__(self) -> None:
         """Starts the process, which waits for its order on standard input. That pipe stays open for the life of the
         client: when it closes, the process ends at once."""
         self.folder = _socket_folder()
+        self._num_awaited = 1
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, env=_same_imports()
+                [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, env=same_imports()
             )
         except BaseException:
             self.hide_sockets()
@@ -48,16 +56,12 @@ class CoreProcess:
         """The process id."""
         return self._process.pid
 
-    def load(self, config: EngineConfig, model: ModelFiles) -> None:
-        """Gives the order to load a model; once. A process that is gone already is noticed by `wait`."""
-        sockets = wire.addresses(self.folder)
-        order = StartOrder(
-            config=config,
-            model=model,
-            input_address=sockets.input,
-            output_address=sockets.output,
-            load_address=sockets.load,
-        )
+    def load(self, config: EngineConfig, model: ModelFiles, num_clients: int = 1) -> None:
+        """Gives the order to load a model and to serve so many clients; once. A process that is gone already is noticed
+        by `wait`."""
+        self._num_awaited = num_clients
+        clients = [wire.addresses(self.folder, client) for client in range(num_clients)]
+        order = StartOrder(config=config, model=model, clients=clients)
         pipe = self._process.stdin
         if pipe is None:
             raise RuntimeError("the core process was started without a pipe")
@@ -87,6 +91,12 @@ class CoreProcess:
 
         threading.Thread(target=watch, name="core-watch", daemon=True).start()
         return await ended
+
+    def note_connection(self) -> None:
+        """One more client's connections stand. After the last one nobody needs the sockets' names any more."""
+        self._num_awaited -= 1
+        if self._num_awaited == 0:
+            self.hide_sockets()
 
     def hide_sockets(self) -> None:
         """Removes the folder. Connections that stand outlive their names, and a client that is killed leaves no
@@ -121,13 +131,13 @@ class CoreProcess:
 def _socket_folder() -> Path:
     """A new folder of mode 0700, so that its sockets are for this user only. The system bounds a socket's path: where
     the usual folder for temporary files lies too deep, /tmp has to do."""
-    usual = wire.addresses(Path(tempfile.gettempdir()) / f"octavo-{'x' * 8}")
+    usual = wire.addresses(Path(tempfile.gettempdir()) / f"octavo-{'x' * 8}", MAX_CLIENTS)
     longest = max(usual, key=len).removeprefix("ipc://")
     fits = len(os.fsencode(longest)) <= _SOCKET_PATH_MAX_BYTES
     return Path(tempfile.mkdtemp(prefix="octavo-", dir=None if fits else "/tmp"))
 
 
-def _same_imports() -> dict[str, str]:
+def same_imports() -> dict[str, str]:
     """The environment in which a new interpreter imports what this one does; `-P` keeps it from looking into the
     working directory first."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

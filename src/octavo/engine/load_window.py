@@ -1,4 +1,4 @@
-"""The newest load of a core process, at hand for its client at any time: a socket at either end that keeps one message.
+"""The newest load of a core process, at hand for its clients at any time: sockets that keep one message at either end.
 
 The core puts a load there before each step that may take long, and nobody reads those that nobody asks for: no
 message waits, nobody is woken. So a client can say how busy the core is while that is in the middle of a step.
@@ -6,7 +6,7 @@ message waits, nobody is woken. So a client can say how busy the core is while t
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import zmq
@@ -26,12 +26,15 @@ _decode = msgspec.msgpack.Decoder(EngineLoad).decode
 class LoadSender:
     """The core's end."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, load: Callable[[], EngineLoad]) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], addresses: Sequence[str], load: Callable[[], EngineLoad]
+    ) -> None:
+        """
+        Args:
+            addresses: of all clients.
+        """
         self._load = load
-        self._socket = context.socket(zmq.PUSH)
-        self._socket.setsockopt(zmq.CONFLATE, 1)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, wire.RECONNECT_MS)
-        self._socket.connect(address)
+        self._sockets = [_connected(context, address) for address in addresses]
         self._due_s = 0.0
 
     def before(self, plan: StepPlan) -> None:
@@ -43,12 +46,23 @@ class LoadSender:
     def send(self) -> None:
         """Puts the load there as it is now."""
         self._due_s = time.monotonic() + _PAUSE_S
-        with contextlib.suppress(zmq.Again):  # nobody is there yet, or any more
-            self._socket.send(_encode(self._load()), zmq.NOBLOCK)
+        load = _encode(self._load())
+        for socket in self._sockets:
+            with contextlib.suppress(zmq.Again):  # nobody is there yet, or any more
+                socket.send(load, zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Closes the socket."""
-        self._socket.close(linger=0)
+        """Closes the sockets."""
+        for socket in self._sockets:
+            socket.close(linger=0)
+
+
+def _connected(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.PUSH)
+    socket.setsockopt(zmq.CONFLATE, 1)
+    socket.setsockopt(zmq.RECONNECT_IVL, wire.RECONNECT_MS)
+    socket.connect(address)
+    return socket
 
 
 class LoadReceiver:

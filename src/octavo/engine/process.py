@@ -1,7 +1,7 @@
-"""The core process: one engine core behind two ZeroMQ sockets. `core_process.CoreProcess` starts it.
+"""The core process: one engine core behind two ZeroMQ sockets per client. `core_process.CoreProcess` starts it.
 
-The order comes on standard input. That pipe stays open for the life of the client: when it closes, the client is
-gone and so is every reason to go on.
+The order comes on standard input. That pipe stays open for the life of the client that started it: when it closes, the
+client is gone and so is every reason to go on.
 """
 
 import gc
@@ -18,8 +18,9 @@ import msgspec
 import psutil
 import zmq
 
-from octavo.engine import wire
+from octavo.engine import client_lines, wire
 from octavo.engine.build import build_core
+from octavo.engine.client_lines import ClientLines
 from octavo.engine.core import EngineCore
 from octavo.engine.load_window import LoadSender
 from octavo.engine.output import EngineInfo
@@ -42,23 +43,13 @@ def main() -> int:
     order = wire.decode_order(line)
     threading.Thread(target=_exit_with_client, args=(sys.stdin.fileno(),), name="client-watch", daemon=True).start()
     context = zmq.Context()
-    outgoing = _connect(context, zmq.PUSH, order.output_address)
-    incoming = _connect(context, zmq.PULL, order.input_address)
+    lines = client_lines.connect(context, order.clients)
     try:
         before["order"] = time.monotonic() - imported
-        return _serve(order, before, context, incoming, outgoing)
+        return _serve(order, before, context, lines)
     finally:
-        outgoing.close(linger=2000)
-        incoming.close(linger=0)
+        lines.close()
         context.term()
-
-
-def _connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> zmq.Socket[bytes]:
-    socket = context.socket(kind)
-    socket.set_hwm(wire.HIGH_WATER_MARK)
-    socket.setsockopt(zmq.RECONNECT_IVL, wire.RECONNECT_MS)
-    socket.connect(address)
-    return socket
 
 
 def _exit_with_client(pipe: int) -> None:
@@ -72,41 +63,38 @@ def _serve(
     order: StartOrder,
     before: dict[str, float],
     context: zmq.Context[zmq.Socket[bytes]],
-    incoming: zmq.Socket[bytes],
-    outgoing: zmq.Socket[bytes],
+    lines: ClientLines,
 ) -> int:
     """`before`: seconds of the start so far, by phase."""
     try:
         core, info = build_core(order.config, order.model, time.monotonic)
     except OctavoError as error:
-        _send(outgoing, Kind.FAILED, wire.Failure(error=type(error).__name__, message=str(error)))
+        lines.send_all(Kind.FAILED, wire.Failure(error=type(error).__name__, message=str(error)))
         return 1
     # What lives now lives for good. Unfrozen, a full collection would walk it all in mid-step.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-    loads = LoadSender(context, order.load_address, core.load)
+    loads = LoadSender(context, [client.load for client in order.clients], core.load)
     try:
-        return serve_core(core, replace(info, start_s={**before, **info.start_s}), incoming, outgoing, loads)
+        return serve_core(core, replace(info, start_s={**before, **info.start_s}), lines, loads)
     finally:
         gc.unfreeze()  # what refers in circles, native objects among it, is freed when the process ends
 
 
-def serve_core(
-    core: EngineCore, info: EngineInfo, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes], loads: LoadSender
-) -> int:
+def serve_core(core: EngineCore, info: EngineInfo, lines: ClientLines, loads: LoadSender) -> int:
     """Says that a core is ready, and runs it until it is told to shut down or breaks. Closes it.
 
     Returns:
-        0 after a shutdown; 1 if the core broke, which the client has then been told.
+        0 after a shutdown; 1 if the core broke, which its clients have then been told.
     """
-    _send(outgoing, Kind.READY, info)
+    lines.send_all(Kind.READY, info)
     try:
-        CoreLoop(core, incoming, outgoing, loads).run()
+        CoreLoop(core, lines, loads).run()
     except Exception as error:
         traceback.print_exc()
-        _send(outgoing, Kind.DEAD, wire.Failure(error=type(error).__name__, message=str(error)))
+        lines.send_all(Kind.DEAD, wire.Failure(error=type(error).__name__, message=str(error)))
         return 1
     finally:
         loads.close()
@@ -114,26 +102,20 @@ def serve_core(
     return 0
 
 
-def _send(outgoing: zmq.Socket[bytes], kind: Kind, payload: object) -> None:
-    outgoing.send_multipart([kind.frame, wire.encoder.encode(payload)])
-
-
 class CoreLoop:
     """Takes messages, steps, sends outputs; waits only when there is nothing to step: for messages, for stores that
     have something to report, and for the ends of leases."""
 
-    def __init__(
-        self, core: EngineCore, incoming: zmq.Socket[bytes], outgoing: zmq.Socket[bytes], loads: LoadSender
-    ) -> None:
+    def __init__(self, core: EngineCore, lines: ClientLines, loads: LoadSender) -> None:
         self._core = core
         self._loads = loads
         core.before_landing = loads.before
-        self._incoming = incoming
-        self._outgoing = outgoing
+        self._lines = lines
         self._stopping = False
         self._records = Records(time.monotonic)
         self._poller = zmq.Poller()
-        self._poller.register(incoming, zmq.POLLIN)
+        for socket in lines.sockets:
+            self._poller.register(socket, zmq.POLLIN)
         if core.waker is not None:
             self._poller.register(core.waker, zmq.POLLIN)
         self._handlers = {Kind.REQUEST.frame: self._take_request, Kind.CONTROL.frame: self._take_control}
@@ -149,6 +131,7 @@ class CoreLoop:
             "remove_record": self._remove_record,
             "load": self._load,
             "reset_prefix_cache": self._reset_prefix_cache,
+            "leave": self._leave,
             "shutdown": self._shutdown,
         }
 
@@ -159,7 +142,8 @@ class CoreLoop:
             if not self._stopping:
                 outputs = self._core.step()
                 if outputs:
-                    _send(self._outgoing, Kind.OUTPUTS, outputs)
+                    for client in self._lines.send_outputs(outputs):
+                        self._part_with(client)
 
     def _take_messages(self) -> None:
         """Takes all messages that are there; waits first while the core has nothing to do."""
@@ -167,24 +151,26 @@ class CoreLoop:
         if patience_s != 0.0:
             self._loads.send()
             self._poller.poll(None if patience_s is None else math.ceil(patience_s * 1e3))
-        while self._incoming.poll(0):
-            kind, payload = self._incoming.recv_multipart()
-            self._handlers[kind](payload)
+        for client, kind, payload in self._lines.messages():
+            self._handlers[kind](client, payload)
 
-    def _take_request(self, payload: bytes) -> None:
+    def _take_request(self, client: int, payload: bytes) -> None:
         try:
-            refusal = self._core.add(wire.decode_request(payload))
+            request = wire.decode_request(payload)
+            self._lines.own(client, request.request_id)
+            refusal = self._core.add(request)
         except msgspec.ValidationError as error:  # a value of another type than the field's got through
             refusal = wire.unreadable_request(payload, error)
         if refusal is not None:
-            _send(self._outgoing, Kind.OUTPUTS, [refusal])
+            self._lines.disown([refusal.request_id])
+            self._lines.send(client, Kind.OUTPUTS, [refusal])
 
-    def _take_control(self, payload: bytes) -> None:
+    def _take_control(self, client: int, payload: bytes) -> None:
         try:
             reply = self._obey(wire.decode_control(payload))
         except msgspec.ValidationError as error:
             reply = wire.unreadable_control(payload, error)
-        _send(self._outgoing, Kind.REPLY, reply)
+        self._lines.send(client, Kind.REPLY, reply)
 
     def _obey(self, request: ControlRequest) -> ControlReply:
         command = self._commands.get(request.command)
@@ -197,9 +183,21 @@ class CoreLoop:
 
     def _abort(self, request: ControlRequest) -> None:
         self._core.abort(request.request_ids)
+        self._lines.disown(request.request_ids)
 
     def _end(self, request: ControlRequest) -> None:
         self._core.end(request.request_ids)
+        self._lines.disown(request.request_ids)
+
+    def _leave(self, request: ControlRequest) -> None:
+        self._part_with(request.client)
+
+    def _part_with(self, client: int) -> None:
+        """Ends what a client that is gone has asked for."""
+        socket = self._lines.incoming_of(client)
+        if socket is not None:
+            self._poller.unregister(socket)
+            self._core.abort(self._lines.leave(client))
 
     def _open_session(self, request: ControlRequest) -> object:
         return self._core.open_session(request.tenant, _pin(request), request.token_ids, request.cache_salt)

@@ -1,4 +1,4 @@
-"""How client and core process speak: message kinds, codecs and the socket addresses in a private folder.
+"""How clients and core process speak: message kinds, codecs and the socket addresses in a private folder.
 
 Every message is two frames, `[kind, payload]`, the payload in msgpack of the struct named below:
 
@@ -38,6 +38,15 @@ class Kind(StrEnum):
         return self.value.encode()
 
 
+class Addresses(NamedTuple):
+    """Of the sockets that a client binds, and the core connects to."""
+
+    input: str
+    output: str
+    load: str
+    """See `load_window`."""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a core could not start or had to end: the error's class name (in octavo.errors) and its message."""
 
@@ -50,19 +59,17 @@ class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     config: EngineConfig
     model: ModelFiles
-    input_address: str
-    output_address: str
-    load_address: str
-    """See `load_window`."""
+    clients: list[Addresses]
+    """Whom it serves: the one that gives the order first."""
 
 
-def _encode_path(value: object) -> str:
+def encode_path(value: object) -> str:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} does not cross to the core process")
 
 
-def _decode_path(kind: type, value: object) -> object:
+def decode_path(kind: type, value: object) -> object:
     if kind is Path:
         return Path(str(value))
     raise TypeError(f"{kind.__name__} does not cross to the core process")
@@ -70,12 +77,12 @@ def _decode_path(kind: type, value: object) -> object:
 
 def encode_order(order: StartOrder) -> bytes:
     """The order as one line of JSON."""
-    return msgspec.json.encode(order, enc_hook=_encode_path) + b"\n"
+    return msgspec.json.encode(order, enc_hook=encode_path) + b"\n"
 
 
 def decode_order(line: bytes) -> StartOrder:
     """Reads what `encode_order` wrote."""
-    return msgspec.json.decode(line, type=StartOrder, dec_hook=_decode_path)
+    return msgspec.json.decode(line, type=StartOrder, dec_hook=decode_path)
 
 
 encoder = msgspec.msgpack.Encoder()
@@ -126,14 +133,6 @@ RECONNECT_MS = 5
 """How soon the core looks again for sockets that the client has not bound yet."""
 
 
-class Addresses(NamedTuple):
-    """Of the sockets that a core connects to."""
-
-    input: str
-    output: str
-    load: str
-
-
-def addresses(folder: Path) -> Addresses:
-    """Those inside a folder that only this user can enter."""
-    return Addresses(f"ipc://{folder}/in", f"ipc://{folder}/out", f"ipc://{folder}/load")
+def addresses(folder: Path, client: int = 0) -> Addresses:
+    """Those of a client, inside a folder that only this user can enter."""
+    return Addresses(*(f"ipc://{folder}/{name}{client}" for name in Addresses._fields))

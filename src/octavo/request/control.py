@@ -22,7 +22,7 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     call_id: int
     command: str
     """abort | end | open_session | extend_session | end_session | sessions | reset_prefix_cache | load | shutdown
-    | put_record | record | remove_record"""
+    | put_record | record | remove_record | leave"""
     request_ids: list[str] = []
     """For abort, and for end: like abort, but they have ended well, at a stop string that their client has found."""
     tenant: str = ""
@@ -39,6 +39,8 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """For put_record: what is to be kept."""
     limits: RecordLimits | None = None
     """For put_record."""
+    client: int = 0
+    """For leave: which client of the core is gone; its requests are aborted."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
