@@ -17,6 +17,7 @@ COMMANDS = [
     "chat",
     "complete",
     "serve",
+    "run-batch",
     "models",
     "pull",
     "doctor",

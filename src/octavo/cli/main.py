@@ -9,7 +9,7 @@ import typer
 
 import octavo
 import octavo.log
-from octavo.cli import bench, chat, complete, doctor, key, models, pull, serve
+from octavo.cli import bench, chat, complete, doctor, key, models, pull, run_batch, serve
 from octavo.cli.terminal import prepare_streams
 from octavo.errors import DownloadError, EngineDeadError, OctavoError, RequestFailedError
 
@@ -57,6 +57,7 @@ def options(
 app.command()(chat.chat)
 app.command()(complete.complete)
 app.command()(serve.serve)
+app.command("run-batch")(run_batch.run_batch)
 app.command()(models.models)
 app.command()(pull.pull)
 app.command()(doctor.doctor)

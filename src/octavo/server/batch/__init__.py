@@ -1,0 +1,1 @@
+"""OpenAI's batch files: requests in lines, answered through the same application that answers HTTP."""
