@@ -75,6 +75,10 @@ class QueueFullError(OctavoError):
         super().__init__(message)
 
 
+class EngineDrainingError(OctavoError):
+    """The engine takes no new requests, those that it has run to their end (HTTP 503)."""
+
+
 class PinBudgetError(OctavoError):
     """A prefix cannot be held now, since others are (HTTP 429); the message holds the numbers and the fix.
 

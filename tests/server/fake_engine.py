@@ -5,16 +5,20 @@ import codecs
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.engine.ledgers import Ledgers
 from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
 from octavo.engine.records import Records
 from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, SessionNotFoundError
-from octavo.request.control import EngineLoad, RecordLimits, TierFigures
+from octavo.request.control import EngineLoad, PauseMode, RecordLimits, TierFigures
+from octavo.request.ledger import ChoiceLedger, RequestLedger
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.params import SamplingParams, validate_against_vocabulary
 from octavo.request.pin import PinRequest, SessionState
+from octavo.request.request import GenerateRequest
 
 EOS, BOS, IM_START, IM_END = 256, 257, 258, 259
 SPECIAL = {EOS: b"<|eos|>", BOS: b"<|bos|>", IM_START: b"<|im_start|>", IM_END: b"<|im_end|>"}
@@ -101,6 +105,8 @@ class FakeEngine:
         self.seen: list[tuple[tuple[int, ...], SamplingParams, dict[str, Any]]] = []
         self.live: set[tuple[str, int]] = set()
         self.records = Records(time.monotonic)
+        self.ledgers = Ledgers()
+        self.paused: PauseMode | None = None
         self.num_generated = 0
         self.num_prompt = 0
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -124,6 +130,8 @@ class FakeEngine:
         priority: int = 0,
         cache_salt: str | None = None,
         session: PinRequest | None = None,
+        group: str = "",
+        alias: str = "",
     ) -> AsyncGenerator[GenerationDelta, None]:
         if isinstance(prompt, str) or not request_id:
             raise TypeError("the server sends token ids under an id of its own")
@@ -133,7 +141,29 @@ class FakeEngine:
             raise InvalidRequestError("prompt", len(prompt), "too long")
         options = {"tenant": tenant, "priority": priority, "cache_salt": cache_salt, "session": session}
         self.seen.append((tuple(prompt), params, options))
-        return self._interleaved(tuple(prompt), params, request_id, room)
+        request = GenerateRequest(
+            request_id=request_id,
+            prompt_token_ids=list(prompt),
+            params=params,
+            tenant=tenant,
+            group=group,
+            alias=alias,
+        )
+        return self._in_ledger(request, self._interleaved(tuple(prompt), params, request_id, room))
+
+    async def _in_ledger(
+        self, request: GenerateRequest, deltas: AsyncGenerator[GenerationDelta, None]
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        """Notes the request while it runs, and how it ended."""
+        reason = FinishReason.ABORT
+        self.ledgers.opened(request)
+        try:
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    reason = delta.choice.finish_reason or reason
+                    yield delta
+        finally:
+            self.ledgers.closed(request.request_id, reason, RequestStats())
 
     async def _interleaved(
         self, prompt: tuple[int, ...], params: SamplingParams, request_id: str, room: int
@@ -251,6 +281,31 @@ class FakeEngine:
     async def remove_record(self, name: str, *, tenant: str = "") -> bool:
         return self.records.remove(tenant, name)
 
+    async def ledger(self, name: str, *, tenant: str = "") -> RequestLedger | None:
+        return self.ledgers.find(tenant, name, running, 0.0)
+
+    async def live_requests(self) -> list[RequestLedger]:
+        return self.ledgers.live(running, 0.0)
+
+    async def abort_named(self, names: Sequence[str], *, tenant: str = "") -> list[str]:
+        return list(self.ledgers.live_ids(tenant, names))
+
+    async def pause(self, mode: PauseMode) -> int:
+        self.paused = mode
+        return 0
+
+    async def settled(self, timeout_s: float | None = None) -> bool:
+        return True
+
+    async def drain(self, timeout_s: float) -> int:
+        return await self.pause(PauseMode.DRAIN)
+
+    async def resume(self) -> None:
+        self.paused = None
+
+    async def reset_prefix_cache(self) -> bool:
+        return not self.live
+
     async def load(self) -> EngineLoad:
         return self.newest_load()
 
@@ -272,10 +327,16 @@ class FakeEngine:
             published_s=time.monotonic(),
             tiers=[TierFigures(tier="disk", num_blocks=3, used_bytes=30, capacity_bytes=100)],
             counters={name: float(value) for name, value in counters.items()},
+            paused=self.paused,
         )
 
     async def wait_dead(self) -> str:
         return await asyncio.shield(self._dead)
+
+
+def running(request_id: str) -> ChoiceLedger:
+    """The ledger of what has not ended."""
+    return ChoiceLedger(request_id=request_id, state="running", stats=RequestStats())
 
 
 class FakeChoice:

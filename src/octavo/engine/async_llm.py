@@ -22,10 +22,13 @@ from octavo.engine.words import Words, load_words
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError
 from octavo.hub import resolve
 from octavo.hub.files import ModelFiles
-from octavo.request.control import EngineLoad, RecordLimits
+from octavo.request.control import EngineLoad, PauseMode, RecordLimits
+from octavo.request.ledger import RequestLedger
 from octavo.request.outputs import RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.pin import SessionState
+
+_POLL_S = 0.02
 
 
 class AsyncLLM:
@@ -98,18 +101,24 @@ class AsyncLLM:
         priority: int = 0,
         cache_salt: str | None = None,
         session: Session | None = None,
+        group: str = "",
+        alias: str = "",
     ) -> AsyncGenerator[GenerationDelta, None]:
         """Starts a generation and streams its deltas; choices of n > 1 interleave. Closing the iterator aborts.
 
         Args:
             session: holds prompt and (first) answer in the KV memory for the next turn of the same conversation; opened
                 if the tenant has none of that name.
+            group: names several prompts as one, for `ledger` and `abort_named`; empty: the request id.
+            alias: another name, under which these find it, too.
 
         Raises:
             InvalidRequestError: at once, before anything is sent.
-            QueueFullError, EngineDeadError: from the iterator; with a session PinBudgetError, too.
+            QueueFullError, EngineDrainingError, EngineDeadError: from the iterator; with a session PinBudgetError, too.
         """
-        options = RequestOptions(tenant=tenant, priority=priority, cache_salt=cache_salt, pin=pin_of(session))
+        options = RequestOptions(
+            tenant=tenant, priority=priority, cache_salt=cache_salt, pin=pin_of(session), group=group, alias=alias
+        )
         request_id = request_id or f"async-{self._client.number}-{next(self._request_ids)}"
         prepared = self._input.prepare(request_id, prompt, params, options)
         self._refuse_live(prepared.request_id)
@@ -181,6 +190,48 @@ class AsyncLLM:
         stream = self._live.get(request_id)
         if stream is not None:
             await self._client.cancel(stream.unfinished_ids)
+
+    async def abort_named(self, names: Sequence[str], *, tenant: str = "") -> list[str]:
+        """Ends requests of a tenant, whichever client of the core has made them; their iterators end with finish reason
+        `abort`. Returns the ids of those that were live; others are ignored."""
+        return await self._client.cancel_named(tenant, names)
+
+    async def ledger(self, name: str, *, tenant: str = "") -> RequestLedger | None:
+        """What has become of a request of a tenant, live or among the last that ended; None if there is none."""
+        return await self._client.ledger(tenant, name)
+
+    async def live_requests(self) -> list[RequestLedger]:
+        """The requests of all tenants that have not ended."""
+        return await self._client.live_requests()
+
+    async def pause(self, mode: PauseMode) -> int:
+        """Begins a pause, or goes on in another mode; returns how many sequences it has ended. Requests that come
+        meanwhile wait for `resume`; in mode DRAIN they are refused. See `PauseMode`."""
+        return await self._client.pause(mode)
+
+    async def settled(self, timeout_s: float | None = None) -> bool:
+        """Waits during a pause until what still runs has ended; False if it has not in time."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (await self._client.load()).num_to_finish:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    async def drain(self, timeout_s: float) -> int:
+        """Takes no more requests until `resume`, and lets those there run to their end; those that have not ended in
+        time end with finish reason `abort`. Returns how many API requests these were."""
+        await self.pause(PauseMode.DRAIN)
+        if await self.settled(timeout_s):
+            return 0
+        late = await self.live_requests()
+        await self._client.cancel([choice.request_id for ledger in late for choice in ledger.choices])
+        await self._client.load()
+        return len(late)
+
+    async def resume(self) -> None:
+        """Ends a pause."""
+        await self._client.resume()
 
     async def pin(
         self, prompt: Prompt, session: Session, *, tenant: str = "", cache_salt: str | None = None
@@ -292,7 +343,7 @@ class AsyncLLM:
         """Waits up to `drain_timeout_s` for live requests, then ends the core in order; idempotent."""
         deadline = time.monotonic() + drain_timeout_s
         while self._live and self.alive and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_POLL_S)
         await self._client.close()
 
 

@@ -25,8 +25,9 @@ from octavo.errors import (
     OutOfMemoryError,
     UnsupportedModelError,
 )
-from octavo.request.control import ControlReply, ControlRequest, EngineLoad, RecordLimits
-from octavo.request.outputs import FinishReason, RequestOutput
+from octavo.request.control import ControlReply, ControlRequest, EngineLoad, PauseMode, RecordLimits
+from octavo.request.ledger import RequestLedger
+from octavo.request.outputs import RequestOutput
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
 
@@ -172,11 +173,34 @@ class CoreClient:
 
     async def cancel(self, request_ids: list[str]) -> None:
         """Like `abort`, and their queues get a last output with finish reason `abort`."""
-        await self.abort(request_ids)
-        for request_id in request_ids:
-            if request_id in self._queues:
-                ended = RequestOutput(request_id=request_id, finish_reason=FinishReason.ABORT)
-                self._queues[request_id].put_nowait(ended)
+        if request_ids and self.alive:
+            await self._call("cancel", request_ids)
+
+    async def cancel_named(self, tenant: str, names: Sequence[str]) -> list[str]:
+        """Ends API requests of a tenant; returns the ids of those that were live. Their queues get last outputs, here
+        or in whatever process they are."""
+        order = ControlRequest(
+            call_id=next(self._call_ids), command="cancel_named", tenant=tenant, request_ids=list(names)
+        )
+        return msgspec.convert((await self._ask(order)).result, list[str])
+
+    async def ledger(self, tenant: str, name: str) -> RequestLedger | None:
+        """See `EngineCore.ledger`."""
+        order = ControlRequest(call_id=next(self._call_ids), command="ledger", tenant=tenant, request_ids=[name])
+        return msgspec.convert((await self._ask(order)).result, RequestLedger | None)
+
+    async def live_requests(self) -> list[RequestLedger]:
+        """See `EngineCore.live_requests`."""
+        return msgspec.convert((await self._call("live_requests")).result, list[RequestLedger])
+
+    async def pause(self, mode: PauseMode) -> int:
+        """Begins a pause, or goes on in another mode; returns how many sequences it has ended."""
+        order = ControlRequest(call_id=next(self._call_ids), command="pause", mode=mode)
+        return int((await self._ask(order)).result)
+
+    async def resume(self) -> None:
+        """Ends a pause."""
+        await self._call("resume")
 
     async def load(self) -> EngineLoad:
         """How busy the core is, when it has ended its step.

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from octavo.engine.kv_publisher import KVPublisher
+from octavo.engine.ledgers import Ledgers
 from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
 from octavo.engine.step_rates import StepRates
 from octavo.engine.stepping import InBackground, InTurn, Stepping
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import Waker
 from octavo.execution.protocols import StepExecutor
-from octavo.request.control import EngineLoad
+from octavo.request.control import EngineLoad, PauseMode
+from octavo.request.ledger import ChoiceLedger, RequestLedger
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
@@ -57,8 +59,9 @@ class EngineCore:
         self._desk = desk
         self._stepping: Stepping = InBackground(executor) if scheduler.max_in_flight > 1 else InTurn(executor)
         self._in_flight: deque[StepPlan] = deque()
-        self._waits_for_kv = False
+        self._waits = False
         """Nothing ran when the core was stepped last, although there was work, and nothing has come since."""
+        self._ledgers = Ledgers()
         self._rates = StepRates()
         self.before_landing: Callable[[StepPlan], None] = _nobody
         """Called with the newest plan before the core waits for a step, until `close`."""
@@ -79,7 +82,7 @@ class EngineCore:
     def add(self, request: GenerateRequest) -> RequestOutput | None:
         """Queues a request. What can never run is answered at once with the returned output, and so is a request that
         something stumbles over, such as a policy of somebody else's."""
-        self._waits_for_kv = False
+        self._waits = False
         try:
             self._scheduler.add(request, self._clock())
         except REFUSALS as error:
@@ -91,19 +94,70 @@ class EngineCore:
                 finish_reason=FinishReason.ERROR,
                 error=f"the request cannot be queued ({type(error).__name__}); the engine's log says more",
             )
+        self._ledgers.opened(request)
         return None
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Ends requests in any state without further output; unknown and finished ids are ignored."""
-        self._waits_for_kv = False
+        self.cancel(request_ids)
+
+    def cancel(self, request_ids: Iterable[str]) -> list[RequestOutput]:
+        """Ends requests in any state. Returns their last outputs, with finish reason `abort`, of those that were
+        live."""
+        self._waits = False
+        outputs = []
         for request_id in request_ids:
-            self._scheduler.abort(request_id)
+            request = self._scheduler.live(request_id)
+            if request is not None:
+                self._scheduler.abort(request_id, self._clock())
+                stats = request.ledger()
+                self._ledgers.closed(request_id, FinishReason.ABORT, stats)
+                outputs.append(RequestOutput(request_id=request_id, finish_reason=FinishReason.ABORT, stats=stats))
+        return outputs
+
+    def cancel_named(self, tenant: str, names: Iterable[str]) -> tuple[list[str], list[RequestOutput]]:
+        """Ends API requests of a tenant. Returns the ids of those that were live, and the last outputs of theirs."""
+        found = self._ledgers.live_ids(tenant, names)
+        return list(found), self.cancel([request_id for ids in found.values() for request_id in ids])
 
     def end(self, request_ids: Iterable[str]) -> None:
         """Like `abort`, for requests that have ended well: their clients have found stop strings."""
-        self._waits_for_kv = False
+        self._waits = False
         for request_id in request_ids:
-            self._scheduler.end(request_id, self._clock())
+            request = self._scheduler.live(request_id)
+            if request is not None:
+                self._scheduler.end(request_id, self._clock())
+                self._ledgers.closed(request_id, FinishReason.STOP, request.ledger())
+
+    def ledger(self, tenant: str, name: str) -> RequestLedger | None:
+        """The ledger of an API request of a tenant, live or recent; None if there is none of this id or name."""
+        return self._ledgers.find(tenant, name, self._look, self._clock())
+
+    def live_requests(self) -> list[RequestLedger]:
+        """The API requests of all tenants that have not ended."""
+        return self._ledgers.live(self._look, self._clock())
+
+    def _look(self, request_id: str) -> ChoiceLedger:
+        request = self._scheduler.live(request_id)
+        if request is None:
+            raise RuntimeError(f"{request_id} is in the ledgers as live, and is not")
+        return ChoiceLedger(request_id=request_id, state=request.status.name.lower(), stats=request.ledger())
+
+    def pause(self, mode: PauseMode) -> list[RequestOutput]:
+        """Begins a pause, or goes on in another mode; `resume` ends it. Steps in flight still land.
+
+        Returns:
+            The last outputs of requests that it ends.
+        """
+        self._waits = False
+        ended = self.cancel(self._scheduler.live_ids()) if mode is PauseMode.ABORT else []
+        self._scheduler.pause(mode)
+        return ended
+
+    def resume(self) -> None:
+        """Ends a pause; no-op if there is none."""
+        self._waits = False
+        self._scheduler.resume()
 
     def open_session(
         self, tenant: str, pin: PinRequest, token_ids: Sequence[int] = (), cache_salt: str | None = None
@@ -131,20 +185,20 @@ class EngineCore:
     def patience_s(self) -> float | None:
         """How long `step` would have nothing to do, if neither a message nor the waker come first; None: for ever. For
         a core that has just been stepped."""
-        if self._in_flight or (self._scheduler.has_work and not self._waits_for_kv):
+        if self._in_flight or (self._scheduler.has_work and not self._waits):
             return 0.0
         lease_end_s = self._scheduler.next_lease_end_s()
         return None if lease_end_s is None else max(0.0, lease_end_s - self._clock())
 
     def rest(self, most_s: float) -> None:
         """Waits, at most so long, while all requests wait for KV."""
-        if self._desk is not None and self._waits_for_kv:
+        if self._desk is not None and self._waits:
             patience_s = self.patience_s()
             self._desk.waker.wait(most_s if patience_s is None else min(most_s, patience_s))
 
     def step(self) -> list[RequestOutput]:
         """Plans as far ahead as the scheduler does, waits for the oldest step in flight and takes its result in.
-        Nothing comes of it if all requests wait for KV, or there are none.
+        Nothing comes of it if all requests wait for KV or the end of a pause, or there are none.
 
         Any exception out of here means that the executor is lost, and with it the engine.
         """
@@ -158,6 +212,9 @@ class EngineCore:
         landed = self._clock()
         plan = self._in_flight.popleft()
         outputs = self._scheduler.update(plan, result, landed)
+        for output in outputs:
+            if output.finish_reason is not None and output.stats is not None:
+                self._ledgers.closed(output.request_id, output.finish_reason, output.stats)
         self._rates.measured(plan, result.timings)
         if self._desk is not None:
             self._desk.landed(result.step)
@@ -179,7 +236,7 @@ class EngineCore:
                 break
             self._in_flight.append(plan)
             self._stepping.start(plan)
-        self._waits_for_kv = self._scheduler.has_work and not self._in_flight
+        self._waits = self._scheduler.has_work and not self._in_flight
 
     def _schedule(self, now_s: float) -> StepPlan | None:
         """Plans a step between what stores have reported and what they are told. Orders go out first: no step may run

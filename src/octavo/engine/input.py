@@ -27,6 +27,10 @@ class RequestOptions:
     cache_salt: str | None = None
     pin: PinRequest | None = None
     """Its session; of several choices the first one's."""
+    group: str = ""
+    """Id of the API request of which the prompt is a part; empty: its own."""
+    alias: str = ""
+    """A name that the client gave that."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class InputProcessor:
                 priority=options.priority,
                 cache_salt=options.cache_salt,
                 pin=options.pin if index == 0 else None,
+                group=options.group or request_id,
+                alias=options.alias,
             )
             for index in range(params.n)
         )

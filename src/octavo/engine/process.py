@@ -29,6 +29,7 @@ from octavo.engine.refusals import REFUSALS, refusal_of
 from octavo.engine.wire import Kind, StartOrder
 from octavo.errors import OctavoError
 from octavo.request.control import ControlReply, ControlRequest
+from octavo.request.outputs import RequestOutput
 from octavo.request.pin import PinRequest
 
 
@@ -122,6 +123,12 @@ class CoreLoop:
         self._commands = {
             "abort": self._abort,
             "end": self._end,
+            "cancel": self._cancel,
+            "cancel_named": self._cancel_named,
+            "ledger": self._ledger,
+            "live_requests": self._live_requests,
+            "pause": self._pause,
+            "resume": self._resume,
             "open_session": self._open_session,
             "extend_session": self._extend_session,
             "end_session": self._end_session,
@@ -140,10 +147,12 @@ class CoreLoop:
         while not self._stopping:
             self._take_messages()
             if not self._stopping:
-                outputs = self._core.step()
-                if outputs:
-                    for client in self._lines.send_outputs(outputs):
-                        self._part_with(client)
+                self._send_outputs(self._core.step())
+
+    def _send_outputs(self, outputs: list[RequestOutput]) -> None:
+        if outputs:
+            for client in self._lines.send_outputs(outputs):
+                self._part_with(client)
 
     def _take_messages(self) -> None:
         """Takes all messages that are there; waits first while the core has nothing to do."""
@@ -198,6 +207,31 @@ class CoreLoop:
         if socket is not None:
             self._poller.unregister(socket)
             self._core.abort(self._lines.leave(client))
+
+    def _cancel(self, request: ControlRequest) -> None:
+        self._send_outputs(self._core.cancel(request.request_ids))
+
+    def _cancel_named(self, request: ControlRequest) -> list[str]:
+        """Outputs leave before the reply, so whoever asked for it knows that the streams have been told."""
+        ended, outputs = self._core.cancel_named(request.tenant, request.request_ids)
+        self._send_outputs(outputs)
+        return ended
+
+    def _ledger(self, request: ControlRequest) -> object:
+        return self._core.ledger(request.tenant, request.request_ids[0])
+
+    def _live_requests(self, _: ControlRequest) -> object:
+        return self._core.live_requests()
+
+    def _pause(self, request: ControlRequest) -> int:
+        if request.mode is None:
+            raise RuntimeError("pause has no mode")
+        ended = self._core.pause(request.mode)
+        self._send_outputs(ended)
+        return len(ended)
+
+    def _resume(self, _: ControlRequest) -> None:
+        self._core.resume()
 
     def _open_session(self, request: ControlRequest) -> object:
         return self._core.open_session(request.tenant, _pin(request), request.token_ids, request.cache_salt)

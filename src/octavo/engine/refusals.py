@@ -1,14 +1,15 @@
 """Refusals on their way from the core to its client: exceptions there, plain data between, the same exceptions here."""
 
-from octavo.errors import InvalidRequestError, PinBudgetError, QueueFullError
+from octavo.errors import EngineDrainingError, InvalidRequestError, PinBudgetError, QueueFullError
 from octavo.request.control import Refusal
 from octavo.request.outputs import FinishReason, RequestOutput
 
-REFUSALS = (InvalidRequestError, QueueFullError, PinBudgetError)
+Refused = InvalidRequestError | QueueFullError | PinBudgetError | EngineDrainingError
+REFUSALS = (InvalidRequestError, QueueFullError, PinBudgetError, EngineDrainingError)
 """What the core may raise before it does anything."""
 
 
-def refusal_of(error: InvalidRequestError | QueueFullError | PinBudgetError) -> Refusal:
+def refusal_of(error: Refused) -> Refusal:
     """The refusal as data."""
     match error:
         case InvalidRequestError():
@@ -17,12 +18,16 @@ def refusal_of(error: InvalidRequestError | QueueFullError | PinBudgetError) -> 
             return Refusal(message=str(error), status=429, retry_after_s=error.retry_after_s)
         case PinBudgetError():
             return Refusal(message=str(error), status=429, retry_after_s=error.retry_after_s, code="pin_budget")
+        case EngineDrainingError():
+            return Refusal(message=str(error), status=503)
 
 
-def error_of(refusal: Refusal) -> InvalidRequestError | QueueFullError | PinBudgetError:
+def error_of(refusal: Refusal) -> Refused:
     """The exception that it was."""
     if refusal.status == 400:
         return InvalidRequestError(refusal.field, refusal.value, refusal.message)
+    if refusal.status == 503:
+        return EngineDrainingError(refusal.message)
     kind = PinBudgetError if refusal.code == "pin_budget" else QueueFullError
     return kind(refusal.message, refusal.retry_after_s)
 
@@ -43,7 +48,7 @@ def refused_output(request_id: str, refusal: Refusal) -> RequestOutput:
 
 def raise_refusal(output: RequestOutput) -> None:
     """Raises if the core did not take the request. Failures while running are outputs like others."""
-    if output.error is None or output.error_status not in (400, 429):
+    if output.error is None or output.error_status not in (400, 429, 503):
         return
     refusal = Refusal(
         message=output.error,

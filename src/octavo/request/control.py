@@ -1,5 +1,6 @@
 """Control messages between client and engine core, beside the requests themselves."""
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -16,17 +17,35 @@ class RecordLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_age_s: float
 
 
+class PauseMode(StrEnum):
+    """What a pause does with the requests that are there. What comes later waits for the end of the pause."""
+
+    ABORT = "abort"
+    """All end now, with finish reason abort."""
+    WAIT = "wait"
+    """Those that have begun run to their end; those that have not wait."""
+    KEEP = "keep"
+    """Nothing runs; all go on where they were when the pause ends."""
+    DRAIN = "drain"
+    """All run to their end, and what comes later is refused (503)."""
+
+
 class ControlRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command for the engine core; each gets exactly one ControlReply with the same call id."""
 
     call_id: int
     command: str
-    """abort | end | open_session | extend_session | end_session | sessions | reset_prefix_cache | load | shutdown
-    | put_record | record | remove_record | leave"""
+    """abort | end | cancel | cancel_named | ledger | live_requests | pause | resume | open_session | extend_session
+    | end_session | sessions | reset_prefix_cache | load | shutdown | put_record | record
+    | remove_record | leave"""
     request_ids: list[str] = []
-    """For abort, and for end: like abort, but they have ended well, at a stop string that their client has found."""
+    """For abort, and for end: like abort, but they have ended well, at a stop string that their client has found; for
+    cancel: like abort, with a last output. For cancel_named and ledger: names of API requests (`GenerateRequest.group`
+    or `alias`)."""
     tenant: str = ""
-    """Whose sessions, or records."""
+    """Whose sessions, records, or named requests."""
+    mode: PauseMode | None = None
+    """For pause."""
     pin: PinRequest | None = None
     """Which session."""
     token_ids: list[int] = []
@@ -48,7 +67,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     message: str
     status: int
-    """HTTP status that fits: 400 or 429."""
+    """HTTP status that fits: 400, 429, or 503 while the engine drains."""
     field: str = ""
     """Of a 400: the request field, and its value for people."""
     value: str = ""
@@ -109,3 +128,7 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Of the waiting ones, those whose blocks are being loaded."""
     tiers: list[TierFigures] = []
     """The fastest first."""
+    paused: PauseMode | None = None
+    """None: it takes requests and runs them."""
+    num_to_finish: int = 0
+    """While paused: requests that still run to their end."""

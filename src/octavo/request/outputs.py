@@ -70,7 +70,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     error: str | None = None
     """Set with finish_reason error: what went wrong, for the user."""
     error_status: int = 500
-    """HTTP status that fits `error`; 400 and 429 mean that the request was refused before it ran."""
+    """HTTP status that fits `error`; 400, 429 and 503 mean that the request was refused before it ran."""
     retry_after_s: float = 1.0
     """With a 429: seconds after which a place may be free."""
     error_code: str = ""

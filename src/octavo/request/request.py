@@ -26,3 +26,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Requests share cached prefixes only with requests of equal salt."""
     pin: PinRequest | None = None
     """The session that it belongs to."""
+    group: str = ""
+    """Id of the API request that it is a part of; empty: its own."""
+    alias: str = ""
+    """A name that the client gave the API request, if it did."""

@@ -35,6 +35,9 @@ class WaitingQueue:
         self._lanes = Lanes(policy.sort_key, tenants)
         self._aside: list[SchedulerRequest] = []
         self._parked: set[SchedulerRequest] = set()
+        self._holds_new = False
+        self._held: dict[SchedulerRequest, None] = {}
+        """Kept from the head while new ones are held back."""
         self._length = 0
         self.num_tokens = 0
         """Known tokens of all that wait."""
@@ -69,17 +72,35 @@ class WaitingQueue:
                 self._time_to_next_start(now_s),
             )
 
-    def check_order(self, request: SchedulerRequest) -> None:
-        """Raises what the policy raises at a new request, before anything is noted of it."""
-        self._sort_key(request)
-
     def add(self, request: SchedulerRequest) -> None:
         """Queues a request: a new one, after `check_room`, or a preempted one, which was accepted before."""
         self._length += 1
         self.num_tokens += len(request.token_ids)
+        self._line_up(request)
+
+    def _line_up(self, request: SchedulerRequest) -> None:
+        if self._holds_new and not request.has_run:
+            self._held[request] = None
+            return
         if self._hits is not None:
             self._hits.follow(request)
         self._lanes.push(request)
+
+    def hold_new(self) -> None:
+        """From now on only requests that have run before come to the head, until `release_new`."""
+        self._holds_new = True
+        for request in [request for lane in self._lanes for request in lane if not request.has_run]:
+            self._lanes.remove(request)
+            if self._hits is not None:
+                self._hits.forget(request)
+            self._held[request] = None
+
+    def release_new(self) -> None:
+        """Puts those held back where they belong; no-op if none are."""
+        self._holds_new = False
+        held, self._held = self._held, {}
+        for request in held:
+            self._line_up(request)
 
     def begin_step(self) -> None:
         """A new step is planned: the order may again be brought up to date, as far as one step does it."""
@@ -117,9 +138,7 @@ class WaitingQueue:
     def unpark(self, request: SchedulerRequest) -> None:
         """Puts a parked request back where it belongs."""
         self._parked.remove(request)
-        if self._hits is not None:
-            self._hits.follow(request)
-        self._lanes.push(request)
+        self._line_up(request)
 
     def start(self, request: SchedulerRequest, now_s: float) -> None:
         """Takes out a request that is admitted."""
@@ -130,6 +149,9 @@ class WaitingQueue:
         """Takes a request out, wherever it stands."""
         self._length -= 1
         self.num_tokens -= len(request.token_ids)
+        if request in self._held:
+            del self._held[request]
+            return
         if request in self._parked:
             self._parked.remove(request)
             return

@@ -12,14 +12,14 @@ from itertools import repeat
 import msgspec
 
 from octavo.config import SchedulerConfig
-from octavo.errors import ConfigError, InvalidRequestError
+from octavo.errors import ConfigError, EngineDrainingError, InvalidRequestError
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pin, Pins
 from octavo.kv.request_blocks import BlockIds
 from octavo.kv.tier_book import MAX_BACKLOG
 from octavo.kv.tiers import Tiers
 from octavo.kv.transfer import TransferEvent, TransferOrders
-from octavo.request.control import EngineLoad
+from octavo.request.control import EngineLoad, PauseMode
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.admission import Admission, refuse_what_never_fits
@@ -28,6 +28,7 @@ from octavo.scheduling.counters import SchedulerCounters
 from octavo.scheduling.kv_loads import KVLoads
 from octavo.scheduling.plan import StepPlan, StepResult
 from octavo.scheduling.policy import SchedulingPolicy, policy_named
+from octavo.scheduling.policy_guard import PolicyGuard
 from octavo.scheduling.prefix_hits import PrefixHits
 from octavo.scheduling.queue import WaitingQueue
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
@@ -85,7 +86,8 @@ class Scheduler:
         self._config = config
         self._manager = manager
         self._max_model_len = max_model_len
-        policy = policy or policy_named(config)
+        self._guard = PolicyGuard(policy or policy_named(config))
+        policy = self._guard.policy()
         self._admission = Admission(config, manager)
         self.pins.on_change = self._admission.blocks_came_back
         self._tenants = Tenants(config)
@@ -107,11 +109,13 @@ class Scheduler:
         """Somebody has to be preempted, so the next step is planned when none is in flight."""
         self._no_blocks: BlockIds = ((),) * len(manager.layout.groups)
         self._finished_ids: list[str] = []
+        self.paused: PauseMode | None = None
+        """Set by `pause` and `resume`."""
 
     @property
     def has_work(self) -> bool:
         """Whether any request is unfinished. With no step in flight `schedule` returns a plan if this is true, or else
-        some request waits for KV."""
+        some request waits for KV, or all for the end of a pause."""
         return bool(self._requests)
 
     @property
@@ -128,12 +132,15 @@ class Scheduler:
         Raises:
             InvalidRequestError: it can never run, or its id is that of a live request; or what of `Pins.arrive`.
             QueueFullError: too many requests are waiting.
+            EngineDrainingError: none are taken any more.
             PinBudgetError: as of `Pins.arrive`.
             Exception: the policy's own, at this request; nothing is noted of it.
         """
         if request.request_id in self._requests:
             raise InvalidRequestError("request_id", request.request_id, "is the id of a request that is still live")
         refuse_what_never_fits(request, self._max_model_len, self._manager)
+        if self.paused is PauseMode.DRAIN:
+            raise EngineDrainingError("the engine drains: it takes no new requests")
         self._waiting.check_room(now_s)
         token_ids = list(request.prompt_token_ids)
         reads_cache = request.params.prompt_logprobs is None
@@ -146,14 +153,22 @@ class Scheduler:
             arrival_work=self.counters.computed_tokens,
             max_model_len=self._max_model_len,
         )
-        self._waiting.check_order(state)
+        self._guard.check(state)
         state.pin = self.pins.arrive(request, now_s)
         self._tenants.arrived(request.tenant)
         self._waiting.add(state)
         self._requests[request.request_id] = state
         self._num_arrived += 1
 
-    def abort(self, request_id: str) -> bool:
+    def live(self, request_id: str) -> SchedulerRequest | None:
+        """The live request of this id, to be read; None if there is none."""
+        return self._requests.get(request_id)
+
+    def live_ids(self) -> list[str]:
+        """Ids of all live requests, in the order of arrival."""
+        return list(self._requests)
+
+    def abort(self, request_id: str, now_s: float | None = None) -> bool:
         """Ends a request in whatever state it is; its blocks are free at once, and it gives no further output.
 
         Returns:
@@ -162,11 +177,8 @@ class Scheduler:
         request = self._requests.get(request_id)
         if request is None:
             return False
-        if request.status is not RUNNING:
-            self._waiting.remove(request)
-            if self._loads is not None:
-                self._loads.forget(request)
-        self._finish(request, FinishReason.ABORT)
+        self._leave_queue(request)
+        self._finish(request, FinishReason.ABORT, now_s)
         return True
 
     def end(self, request_id: str, now_s: float) -> bool:
@@ -176,11 +188,43 @@ class Scheduler:
             return False
         if request.pin is not None:
             self._keep(request, request.pin, now_s)
-        return self.abort(request_id)
+        self._leave_queue(request)
+        self._finish(request, FinishReason.STOP, now_s)
+        return True
+
+    def _leave_queue(self, request: SchedulerRequest) -> None:
+        if request.status is not RUNNING:
+            self._waiting.remove(request)
+            if self._loads is not None:
+                self._loads.forget(request)
+
+    def pause(self, mode: PauseMode) -> None:
+        """Begins a pause, or goes on in another mode. Whom ABORT ends is the caller's business; then it is WAIT, with
+        nobody there to wait for."""
+        self.paused = mode
+        if mode in (PauseMode.ABORT, PauseMode.WAIT):
+            self._waiting.hold_new()
+        else:
+            self._waiting.release_new()
+
+    def resume(self) -> None:
+        """Ends a pause; no-op if there is none."""
+        self.paused = None
+        self._waiting.release_new()
+
+    @property
+    def num_to_finish(self) -> int:
+        """During a pause: requests that still run to their end."""
+        match self.paused:
+            case PauseMode.ABORT | PauseMode.WAIT:
+                return sum(request.has_run for request in self._requests.values())
+            case PauseMode.DRAIN:
+                return len(self._requests)
+        return 0
 
     def schedule(self, now_s: float) -> StepPlan | None:
         """Plans the next step: at least one request with at least one token each. None without work, and as long as all
-        work waits for the steps in flight or for KV.
+        work waits for the steps in flight, for KV, or for the end of a pause.
 
         Raises:
             RuntimeError: `max_in_flight` steps are in flight.
@@ -190,7 +234,7 @@ class Scheduler:
         self.pins.expire(now_s)
         if self._loads is not None:
             self._loads.expire(now_s)
-        if self._must_land and self._in_flight:
+        if (self._must_land and self._in_flight) or self.paused is PauseMode.KEEP:
             return None
         draft = StepDraft(self.counters.steps, self._config.max_num_batched_tokens, may_preempt=not self._in_flight)
         self._resume_running(draft)
@@ -225,7 +269,7 @@ class Scheduler:
                     outputs.append(output)
             elif request.finish_reason in ENDED_BY_TOKENS:
                 self.counters.discarded_tokens += len(token_ids)
-        return outputs
+        return outputs + self._end_broken(now_s)
 
     # ---- tiers
 
@@ -277,6 +321,8 @@ class Scheduler:
             counters=counters,
             num_waiting_for_kv=0 if self._loads is None else len(self._loads),
             tiers=[] if self._tiers is None else self._tiers.figures(),
+            paused=self.paused,
+            num_to_finish=self.num_to_finish,
         )
 
     def reset_prefix_cache(self) -> bool:
@@ -359,7 +405,7 @@ class Scheduler:
     def _build_plan(self, draft: StepDraft) -> StepPlan | None:
         """Freezes the draft; c advances now, before the step has run."""
         if not draft.shares:
-            if self.has_work and not self._in_flight and not self._loads:
+            if self.has_work and not self._in_flight and not self._loads and self.paused is None:
                 raise RuntimeError("there is work, but no request could be given a token: this would never end")
             return None
         plan = draft.to_plan(self._running.take_preempted_ids(), self._finished_ids)
@@ -406,6 +452,15 @@ class Scheduler:
         return [
             self._fail(request, errors[request.request_id], now_s) for request in failed if request.status is RUNNING
         ]
+
+    def _end_broken(self, now_s: float) -> list[RequestOutput]:
+        """Ends those at whom the policy has raised."""
+        outputs = []
+        for request, problem in self._guard.take_broken().items():
+            if request.status is not RequestStatus.FINISHED:
+                self._leave_queue(request)
+                outputs.append(self._fail(request, problem, now_s))
+        return outputs
 
     def _fail(self, request: SchedulerRequest, problem: str, now_s: float) -> RequestOutput:
         self._finish(request, FinishReason.ERROR, now_s)

@@ -17,7 +17,9 @@ from octavo.server.endpoints import Answerer, Endpoint, EndpointRoute, describe,
 from octavo.server.errors import ERROR_HANDLERS, ErrorBoundary
 from octavo.server.key_limits import KeyLimiter, LimitGuard
 from octavo.server.metrics import ServerMetrics
+from octavo.server.native.admin import Admin, DrainBody, EmptyBody, PauseBody
 from octavo.server.native.load_card import LoadCard
+from octavo.server.native.requests import AbortBody, Requests
 from octavo.server.native.sessions import LeaseBody, SessionBody, Sessions
 from octavo.server.native.status import Status
 from octavo.server.native.tokens import DetokenizeBody, TokenizeBody, Tokens
@@ -83,6 +85,7 @@ def build_app(server: ServerContext) -> Starlette:
 
 def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
     models, tokens, status, sessions = Models(server), Tokens(server), Status(server), Sessions(server)
+    requests, admin = Requests(server), Admin(server)
     return (
         Endpoint("POST", "/v1/completions", _generating(server, Completions(server)), CompletionBody),
         Endpoint("POST", "/v1/chat/completions", _generating(server, ChatCompletions(server)), ChatBody),
@@ -93,6 +96,8 @@ def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
         Endpoint("GET", "/v1/sessions/{session_id}", sessions.retrieve),
         Endpoint("POST", "/v1/sessions/{session_id}/extend", sessions.extend, LeaseBody),
         Endpoint("DELETE", "/v1/sessions/{session_id}", sessions.end),
+        Endpoint("GET", "/v1/requests/{request_id}", requests.retrieve),
+        Endpoint("POST", "/v1/abort", requests.abort, AbortBody),
         Endpoint("POST", "/tokenize", tokens.tokenize, TokenizeBody),
         Endpoint("POST", "/detokenize", tokens.detokenize, DetokenizeBody),
         Endpoint("GET", "/health", status.health),
@@ -100,6 +105,11 @@ def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
         Endpoint("GET", "/version", status.version),
         Endpoint("GET", "/load", LoadCard(server).answer),
         Endpoint("GET", "/metrics", status.metrics),
+        Endpoint("POST", "/admin/pause", admin.pause, PauseBody),
+        Endpoint("POST", "/admin/resume", admin.resume, EmptyBody),
+        Endpoint("POST", "/admin/drain", admin.drain, DrainBody),
+        Endpoint("POST", "/admin/reset_prefix_cache", admin.reset_prefix_cache, EmptyBody),
+        Endpoint("GET", "/admin/requests", admin.requests),
     )
 
 

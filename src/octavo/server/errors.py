@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.errors import (
     EngineDeadError,
+    EngineDrainingError,
     InvalidRequestError,
     OctavoError,
     PinBudgetError,
@@ -101,6 +102,8 @@ def from_exception(error: Exception) -> ApiError:
             return ApiError(429, f"session_id: {error}", param="session_id", code="pin_budget", headers=wait)
         case SessionNotFoundError():
             return ApiError(404, f"session_id: {error}", param="session_id", code="session_not_found")
+        case EngineDrainingError():
+            return draining()
         case EngineDeadError():
             return engine_dead()
         case RequestFailedError():
@@ -114,6 +117,18 @@ def from_exception(error: Exception) -> ApiError:
 def engine_dead() -> ApiError:
     """503: the engine core is gone."""
     return ApiError(503, "the engine has stopped; the server is going down", code="engine_dead")
+
+
+def draining() -> ApiError:
+    """503: the engine was told to take nothing new."""
+    message = "the engine drains: it takes no new requests; send the request to another one or try again later"
+    return ApiError(503, message, code="draining", headers={"Retry-After": "5"})
+
+
+def paused() -> ApiError:
+    """503, for probes: the engine runs nothing new. Requests are not refused with it, they wait."""
+    message = "the engine is paused: requests wait until it goes on"
+    return ApiError(503, message, code="paused", headers={"Retry-After": "5"})
 
 
 def shutting_down() -> ApiError:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from octavo.engine.output import GenerationDelta
-from octavo.errors import OctavoError, PinBudgetError, QueueFullError
+from octavo.errors import EngineDrainingError, OctavoError, PinBudgetError, QueueFullError
 from octavo.request.outputs import FinishReason
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
-from octavo.server.errors import ApiError
+from octavo.server.errors import REQUEST_ID, ApiError
 from octavo.server.key_limits import METER
 from octavo.server.metrics import RequestTracker
 from octavo.server.serving_engine import ServingEngine
@@ -50,6 +50,8 @@ def start(engine: ServingEngine, order: GenerationOrder) -> list[AsyncGenerator[
             priority=order.priority,
             cache_salt=order.cache_salt,
             session=order.session,
+            group=order.request_id,
+            alias=REQUEST_ID.get(),
         )
         for index, prompt in enumerate(order.prompts)
     ]
@@ -76,6 +78,10 @@ async def run(
                 yield prompt, delta
     except QueueFullError:
         tracker.reject("queue_full")
+        meter.give_back_prompts()
+        raise
+    except EngineDrainingError:
+        tracker.reject("draining")
         meter.give_back_prompts()
         raise
     except PinBudgetError:

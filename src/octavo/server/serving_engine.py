@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
 from octavo.engine.output import EngineInfo, GenerationDelta
-from octavo.request.control import EngineLoad, RecordLimits
+from octavo.request.control import EngineLoad, PauseMode, RecordLimits
+from octavo.request.ledger import RequestLedger
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest, SessionState
 
@@ -72,13 +73,51 @@ class ServingEngine(Protocol):
         priority: int = 0,
         cache_salt: str | None = None,
         session: PinRequest | None = None,
+        group: str = "",
+        alias: str = "",
     ) -> AsyncGenerator[GenerationDelta, None]:
         """Streams one prompt's choices, interleaved where n > 1. Closing the iterator aborts.
 
+        Args:
+            group: the API request that the prompt is a part of; empty: its own.
+            alias: another name of that.
+
         Raises:
             InvalidRequestError: at once, from the call itself.
-            QueueFullError, PinBudgetError, EngineDeadError: from the iterator.
+            QueueFullError, EngineDrainingError, PinBudgetError, EngineDeadError: from the iterator.
         """
+        ...
+
+    async def abort_named(self, names: Sequence[str], *, tenant: str = "") -> list[str]:
+        """Ends API requests of a tenant, by group or alias; returns the groups that were live."""
+        ...
+
+    async def ledger(self, name: str, *, tenant: str = "") -> RequestLedger | None:
+        """The ledger of an API request of a tenant, by group or alias; None: there is none."""
+        ...
+
+    async def live_requests(self) -> list[RequestLedger]:
+        """Those of all tenants that have not ended."""
+        ...
+
+    async def pause(self, mode: PauseMode) -> int:
+        """Begins a pause; returns how many sequences it has ended."""
+        ...
+
+    async def settled(self, timeout_s: float | None = None) -> bool:
+        """Waits during a pause until what still runs has ended; False: not in time."""
+        ...
+
+    async def drain(self, timeout_s: float) -> int:
+        """Takes no more requests, waits for those there, aborts those that are late; returns how many these were."""
+        ...
+
+    async def resume(self) -> None:
+        """Ends a pause or a drain."""
+        ...
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forgets cached prefixes; False, and nothing done, while requests hold blocks."""
         ...
 
     async def pin(

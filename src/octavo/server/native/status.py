@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 import octavo
 from octavo.errors import EngineDeadError
-from octavo.request.control import EngineLoad
+from octavo.request.control import EngineLoad, PauseMode
 from octavo.server.context import ServerContext
 from octavo.server.endpoints import json_response
-from octavo.server.errors import engine_dead
+from octavo.server.errors import ApiError, draining, engine_dead, paused
 from octavo.server.state import Phase
 
 LOAD_PATIENCE_S = 5.0
@@ -30,9 +30,19 @@ class Status:
         return engine_dead().response() if self._dead else Response(b"{}", media_type="application/json")
 
     async def ready(self, _: Request) -> Response:
-        """200 while new requests are taken, 503 while draining or dead: routers look here."""
-        refusal = engine_dead() if self._dead else self._server.state.refusal()
+        """200 while new requests are taken and run, 503 while the server drains, the engine is paused, or dead: routers
+        look here."""
+        refusal = engine_dead() if self._dead else self._server.state.refusal() or self._engine_refusal()
         return Response(b"{}", media_type="application/json") if refusal is None else refusal.response()
+
+    def _engine_refusal(self) -> ApiError | None:
+        try:
+            mode = self._server.engine.newest_load().paused
+        except EngineDeadError:
+            return engine_dead()
+        if mode is None:
+            return None
+        return draining() if mode is PauseMode.DRAIN else paused()
 
     @property
     def _dead(self) -> bool:
