@@ -1,6 +1,7 @@
 """A real server on loopback in a thread of its own, with an engine made in its loop."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -87,7 +88,8 @@ def running_server(
         yield running
     finally:
         if thread.is_alive() and not failures:
-            loop.call_soon_threadsafe(running.http.stop)
+            with contextlib.suppress(RuntimeError):  # it has just ended by itself
+                loop.call_soon_threadsafe(running.http.stop)
         thread.join(timeout=60)
         if thread.is_alive():
             raise RuntimeError("the server did not stop")
