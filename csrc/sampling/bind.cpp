@@ -25,6 +25,7 @@ namespace {
 using LogitsArray = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
 using IdsArray = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using MasksArray = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using RowsArray = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using LogitRowArray = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using OutArray = nb::ndarray<nb::numpy, T, nb::c_contig>;
@@ -84,14 +85,46 @@ TokenMasks masks_of(const Sampler& sampler, const std::optional<MasksArray>& mas
   return {words_of(sampler, masks->data(), masks->shape(1)), static_cast<int64_t>(masks->shape(1)), mask_rows->data()};
 }
 
+void require_ids(const char* name, const IdsArray& ids, size_t num_rows, int low, int high) {
+  if (ids.shape(0) != num_rows)
+    throw std::invalid_argument(std::string(name) + " has " + std::to_string(ids.shape(0)) + " entries for " +
+                                std::to_string(num_rows) + " rows");
+  for (size_t r = 0; r < num_rows; r++)
+    if (ids.data()[r] < low || ids.data()[r] > high)
+      throw std::invalid_argument(std::string(name) + " holds " + std::to_string(ids.data()[r]) + ", not within [" +
+                                  std::to_string(low) + ", " + std::to_string(high) + "]");
+}
+
+void bind_replaced(const Sampler& sampler, const std::optional<RowsArray>& replaced,
+                   const std::optional<IdsArray>& replaced_rows, size_t num_rows, CallBounds* bounds) {
+  if (replaced.has_value() != replaced_rows.has_value())
+    throw std::invalid_argument("replaced and replaced_rows come together or not at all");
+  if (!replaced) return;
+  if (static_cast<int>(replaced->shape(1)) != sampler.valid_vocab_size())
+    throw std::invalid_argument("replaced has " + std::to_string(replaced->shape(1)) + " columns; there are " +
+                                std::to_string(sampler.valid_vocab_size()) + " valid token ids");
+  require_ids("replaced_rows", *replaced_rows, num_rows, -1, static_cast<int>(replaced->shape(0)) - 1);
+  bounds->replaced = replaced->data();
+  bounds->replaced_stride = static_cast<int64_t>(replaced->shape(1));
+  bounds->replaced_rows = replaced_rows->data();
+}
+
 nb::tuple sample(Sampler& sampler, const LogitsArray& logits, const IdsArray& slots,
-                 const std::optional<MasksArray>& masks, const std::optional<IdsArray>& mask_rows) {
-  const LogitRows rows = rows_of(sampler, logits, slots.shape(0));
-  const TokenMasks allowed = masks_of(sampler, masks, mask_rows, slots.shape(0));
+                 const std::optional<MasksArray>& masks, const std::optional<IdsArray>& mask_rows,
+                 const std::optional<RowsArray>& replaced, const std::optional<IdsArray>& replaced_rows,
+                 const std::optional<IdsArray>& forced) {
+  const size_t num_rows = slots.shape(0);
+  const LogitRows rows = rows_of(sampler, logits, num_rows);
+  CallBounds bounds{masks_of(sampler, masks, mask_rows, num_rows)};
+  bind_replaced(sampler, replaced, replaced_rows, num_rows, &bounds);
+  if (forced) {
+    require_ids("forced", *forced, num_rows, -1, sampler.valid_vocab_size() - 1);
+    bounds.forced = forced->data();
+  }
   std::optional<SampledColumns> sampled;
   {
     nb::gil_scoped_release release;
-    sampled = sampler.sample(rows, slots.data(), allowed);
+    sampled = sampler.sample(rows, slots.data(), bounds);
   }
   std::vector<std::pair<int, int>> failures;  // (row, status)
   const size_t count = sampled->statuses.size();
@@ -185,6 +218,7 @@ void bind_sampling(nb::module_& m) {
       .def_rw("seed", &SlotParams::seed)
       .def_rw("min_tokens", &SlotParams::min_tokens)
       .def_rw("num_logprobs", &SlotParams::num_logprobs)
+      .def_rw("logprob_token_ids", &SlotParams::logprob_token_ids)
       .def_rw("logit_bias", &SlotParams::logit_bias)
       .def_rw("allowed_token_ids", &SlotParams::allowed_token_ids)
       .def_rw("bad_words", &SlotParams::bad_words)
@@ -201,7 +235,8 @@ void bind_sampling(nb::module_& m) {
            nb::arg("output_token_ids"))
       .def("remove", &Sampler::remove, nb::arg("slot"))
       .def("sample", &sample, nb::arg("logits"), nb::arg("slots"), nb::arg("masks").none(),
-           nb::arg("mask_rows").none())
+           nb::arg("mask_rows").none(), nb::arg("replaced").none() = nb::none(),
+           nb::arg("replaced_rows").none() = nb::none(), nb::arg("forced").none() = nb::none())
       .def("score", &score, nb::arg("logits"), nb::arg("targets"), nb::arg("num_logprobs"))
       .def("adjust", &adjust, nb::arg("logits"), nb::arg("slot"), nb::arg("mask").none())
       .def("candidates", &candidates, nb::arg("logits"), nb::arg("slot"), nb::arg("mask").none());

@@ -40,23 +40,29 @@ class Normalizer {
 
 RowSampler::RowSampler(const SamplingKernels& kernels, int vocab_size, int valid_vocab_size)
     : kernels_(kernels), vocab_size_(vocab_size), valid_vocab_size_(valid_vocab_size), raw_(vocab_size),
-      truncated_(valid_vocab_size), edited_(valid_vocab_size), selector_(kernels, vocab_size),
+      truncated_(valid_vocab_size), replaced_(valid_vocab_size), edited_(valid_vocab_size), selector_(kernels, vocab_size),
       draw_(edited_.capacity_blocks()) {}
 
-RowStatus RowSampler::sample(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask,
+RowStatus RowSampler::sample(const Passes& passes, const float* logits, const Slot& slot, const RowBounds& bounds,
                              int* token, LogprobEntry out) {
   *token = -1;
-  const RowStatus status = prepare(passes, logits, slot, mask);
+  const bool is_forced = bounds.forced >= 0;
+  const RowStatus status = is_forced ? look(passes, logits) : prepare(passes, logits, slot, bounds);
   if (status != RowStatus::kOk) return status;
   const SlotParams& params = slot.params();
-  *token = params.greedy ? choices_->argmax()
-                         : draw(kernels_, *choices_, cut(passes, params), {params.seed, slot.num_outputs()}, draw_);
-  if (params.num_logprobs >= 0) list_logprobs(passes, *token, params.num_logprobs, out);
+  if (is_forced)
+    *token = bounds.forced;
+  else if (params.greedy)
+    *token = choices_->argmax();
+  else
+    *token = draw(kernels_, *choices_, cut(passes, params), {params.seed, slot.num_outputs()}, draw_);
+  const auto& ids = params.logprob_token_ids;
+  if (params.num_logprobs >= 0) list_logprobs(passes, *token, params.num_logprobs, ids.empty() ? nullptr : &ids, out);
   return RowStatus::kOk;
 }
 
 void RowSampler::score(const Passes& passes, const float* logits, int token, int num_logprobs, LogprobEntry out) {
-  if (view(passes, logits) && raw_.max() > -kInf) return list_logprobs(passes, token, num_logprobs, out);
+  if (view(passes, logits) && raw_.max() > -kInf) return list_logprobs(passes, token, num_logprobs, nullptr, out);
   out.token_ids[0] = token;
   out.logprobs[0] = std::numeric_limits<float>::quiet_NaN();
   *out.count = 1;
@@ -66,14 +72,14 @@ void RowSampler::score(const Passes& passes, const float* logits, int token, int
 void RowSampler::adjust(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask,
                         float* out) {
   view(passes, logits);
-  edit(slot, mask);
+  edit(*valid_, slot, mask);
   for (int id = 0; id < valid_vocab_size_; id++) out[id] = edited_[id];
 }
 
 std::vector<int> RowSampler::candidates(const Passes& passes, const float* logits, const Slot& slot,
                                         const uint32_t* mask) {
   std::vector<int> ids;
-  if (prepare(passes, logits, slot, mask) != RowStatus::kOk) return ids;
+  if (prepare(passes, logits, slot, {mask}) != RowStatus::kOk) return ids;
   if (slot.params().greedy) return {choices_->argmax()};
   const Cut kept = cut(passes, slot.params());
   for (int id = 0; id < valid_vocab_size_; id++)
@@ -81,20 +87,29 @@ std::vector<int> RowSampler::candidates(const Passes& passes, const float* logit
   return ids;
 }
 
-RowStatus RowSampler::prepare(const Passes& passes, const float* logits, const Slot& slot, const uint32_t* mask) {
+RowStatus RowSampler::look(const Passes& passes, const float* logits) {
   if (!view(passes, logits)) return RowStatus::kNan;
-  if (valid_->max() == -kInf) return RowStatus::kNoLogit;
+  return valid_->max() == -kInf ? RowStatus::kNoLogit : RowStatus::kOk;
+}
+
+RowStatus RowSampler::prepare(const Passes& passes, const float* logits, const Slot& slot, const RowBounds& bounds) {
+  const RowStatus status = look(passes, logits);
+  if (status != RowStatus::kOk) return status;
   choices_ = valid_;
-  if (mask || slot.edits() || valid_->max() == kInf) {
-    edit(slot, mask);
+  if (bounds.replaced) {
+    if (!replaced_.view(passes, bounds.replaced, valid_vocab_size_)) return RowStatus::kReplacedNan;
+    choices_ = &replaced_;
+  }
+  if (bounds.mask || slot.edits() || choices_->max() == kInf) {
+    edit(*choices_, slot, bounds.mask);
     edited_.flatten_infinite(kernels_);
     choices_ = &edited_;
   }
   return choices_->max() == -kInf ? RowStatus::kAllMasked : RowStatus::kOk;
 }
 
-void RowSampler::edit(const Slot& slot, const uint32_t* mask) {
-  edited_.copy_prefix(kernels_, *valid_, valid_vocab_size_);
+void RowSampler::edit(const Row& row, const Slot& slot, const uint32_t* mask) {
+  edited_.copy_prefix(kernels_, row, valid_vocab_size_);
   if (mask) edited_.keep_bits(mask);
   slot.edit(kernels_, edited_);
 }
@@ -117,14 +132,16 @@ Cut RowSampler::cut(const Passes& passes, const SlotParams& params) {
   return cut;
 }
 
-void RowSampler::list_logprobs(const Passes& passes, int token, int num_logprobs, LogprobEntry out) {
+void RowSampler::list_logprobs(const Passes& passes, int token, int num_logprobs, const std::vector<int>* ids,
+                               LogprobEntry out) {
   const Normalizer logprob(passes, raw_);
   const float chosen = raw_[token];
   out.token_ids[0] = token;
   out.logprobs[0] = logprob(chosen);
   int last = 0;
-  if (num_logprobs > 0)
-    for (int id : selector_.rank(*valid_, selector_.top_k(*valid_, num_logprobs))) {
+  if (!ids && num_logprobs > 0) ids = &selector_.rank(*valid_, selector_.top_k(*valid_, num_logprobs));
+  if (ids)
+    for (int id : *ids) {
       out.token_ids[++last] = id;
       out.logprobs[last] = logprob((*valid_)[id]);
     }

@@ -58,7 +58,7 @@ int Sampler::logprobs_width(const int* slots, int rows) const {
   std::vector<char> used(slots_.size());
   int width = 0;
   for (int r = 0; r < rows; r++) {
-    width = std::max(width, slot_at(slots[r]).params().num_logprobs + 1);
+    width = std::max(width, slot_at(slots[r]).params().num_listed() + 1);
     if (used[slots[r]]++) throw std::invalid_argument("slot=" + std::to_string(slots[r]) + " has two rows in one call");
   }
   return width;
@@ -72,13 +72,13 @@ void Sampler::for_rows(int rows, RowTask task) {
   pool_.parallel_for(rows, [&](int row, int thread) { task(row, *row_samplers_[thread], whole); });
 }
 
-SampledColumns Sampler::sample(const LogitRows& logits, const int* slots, const TokenMasks& masks) {
+SampledColumns Sampler::sample(const LogitRows& logits, const int* slots, const CallBounds& bounds) {
   SampledColumns out{std::vector<int>(logits.rows), std::vector<RowStatus>(logits.rows),
                      LogprobColumns(logits.rows, logprobs_width(slots, logits.rows))};
   for_rows(logits.rows, [&](int r, RowSampler& sampler, const Passes& passes) {
     const Slot& slot = *slots_[slots[r]];
     out.statuses[r] =
-        sampler.sample(passes, logits.row(r), slot, masks.row(r), &out.tokens[r], out.logprobs.entry(r));
+        sampler.sample(passes, logits.row(r), slot, bounds.row(r), &out.tokens[r], out.logprobs.entry(r));
   });
   for (int r = 0; r < logits.rows; r++)
     if (out.statuses[r] == RowStatus::kOk) slots_[slots[r]]->append(out.tokens[r]);

@@ -25,6 +25,21 @@ struct TokenMasks {
   const uint32_t* row(int r) const { return rows && rows[r] >= 0 ? words + rows[r] * stride : nullptr; }
 };
 
+// What all rows of a call are bound by, each as RowBounds says.
+struct CallBounds {
+  TokenMasks masks;
+  const float* replaced = nullptr;  // rows of [valid_vocab_size] logits
+  const int* replaced_rows = nullptr;  // which of them a row draws from, -1: from its own; null: all do
+  const int* forced = nullptr;         // null: no token is
+  int64_t replaced_stride = 0;
+
+  RowBounds row(int r) const {
+    const bool is_replaced = replaced_rows && replaced_rows[r] >= 0;
+    return {masks.row(r), is_replaced ? replaced + replaced_rows[r] * replaced_stride : nullptr,
+            forced ? forced[r] : -1};
+  }
+};
+
 // Columns over rows; row r's lists start at r * width and hold counts[r] entries, the chosen token first.
 struct LogprobColumns {
   LogprobColumns(int rows, int row_width);
@@ -57,7 +72,7 @@ class Sampler {
 
   // One token per row, appended to its slot's output. Throws std::invalid_argument for a slot that is empty or named
   // twice, before anything is changed.
-  SampledColumns sample(const LogitRows& logits, const int* slots, const TokenMasks& masks);
+  SampledColumns sample(const LogitRows& logits, const int* slots, const CallBounds& bounds);
   // Logprobs of one given token per row.
   LogprobColumns score(const LogitRows& logits, const int* targets, int num_logprobs);
 
@@ -66,6 +81,7 @@ class Sampler {
   std::vector<int> candidates(const float* logits, int slot, const uint32_t* mask);
 
   int vocab_size() const { return vocab_size_; }
+  int valid_vocab_size() const { return valid_vocab_size_; }
   // Words in a row of TokenMasks.
   int mask_words() const { return (valid_vocab_size_ + 31) / 32; }
 

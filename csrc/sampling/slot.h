@@ -21,11 +21,16 @@ struct SlotParams {
   uint64_t seed = 0;
   int min_tokens = 0;
   int num_logprobs = -1;  // -1: none asked
+  std::vector<int> logprob_token_ids;  // listed in place of the most probable ones; empty: those
   std::vector<std::pair<int, float>> logit_bias;
   std::vector<int> allowed_token_ids;  // empty: all
   std::vector<std::vector<int>> bad_words;
   std::vector<int> stop_token_ids;  // masked until min_tokens
 
+  // Entries of a list of logprobs beside the chosen token; -1: there is no list.
+  int num_listed() const {
+    return num_logprobs < 0 || logprob_token_ids.empty() ? num_logprobs : static_cast<int>(logprob_token_ids.size());
+  }
   bool counts_tokens() const {
     return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
   }

@@ -49,6 +49,7 @@ class SlotParams:
     seed: int
     min_tokens: int
     num_logprobs: int
+    logprob_token_ids: list[int]
     logit_bias: list[tuple[int, float]]
     allowed_token_ids: list[int]
     bad_words: list[list[int]]
@@ -65,9 +66,19 @@ class Sampler:
     def add(self, slot: int, params: SlotParams, prompt_token_ids: list[int], output_token_ids: list[int]) -> None: ...
     def remove(self, slot: int) -> None: ...
     def sample(
-        self, logits: _Float32, slots: _Int32, masks: _Int32 | None, mask_rows: _Int32 | None
+        self,
+        logits: _Float32,
+        slots: _Int32,
+        masks: _Int32 | None,
+        mask_rows: _Int32 | None,
+        replaced: _Float32 | None = None,
+        replaced_rows: _Int32 | None = None,
+        forced: _Int32 | None = None,
     ) -> tuple[_Int32, list[tuple[int, int]], _LogprobColumns | None]:
-        """(token ids `[rows]`, (row, status) of each row that failed, logprobs or None if no row asked)"""
+        """(token ids `[rows]`, (row, status) of each row that failed, logprobs or None if no row asked)
+
+        `replaced` `[k, valid_vocab_size]`: logits to draw from instead, `replaced_rows` `[rows]` which of them a row
+        has (-1: none); `forced` `[rows]`: tokens that are not drawn (-1: they are)."""
     def score(self, logits: _Float32, targets: _Int32, num_logprobs: int) -> _LogprobColumns: ...
     def adjust(self, logits: _Float32, slot: int, mask: _Int32 | None) -> _Float32: ...
     def candidates(self, logits: _Float32, slot: int, mask: _Int32 | None) -> list[int]: ...

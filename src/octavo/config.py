@@ -183,10 +183,15 @@ class ExecutionConfig:
     """Compute threads; None: the cores this process may use."""
     isa: Literal["auto", "amx", "avx512", "avx2", "portable"] = "auto"
     """Kernel path; `auto` takes the best this CPU has. All give the same bits."""
+    logits_processors: tuple[str, ...] = ()
+    """Plug-ins by which requests may have their logits edited, in the order in which they apply."""
 
     def __post_init__(self) -> None:
         ok = self.threads is None or 1 <= self.threads <= 256
         _require(ok, "threads", self.threads, "must be in [1, 256], or left out for all usable cores")
+        _require(
+            all(self.logits_processors), "logits_processors", self.logits_processors, "must not hold an empty name"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,13 +66,13 @@ def test_built_in_policies_need_no_plug_ins(install):
 def test_an_unknown_name_is_refused_with_all_that_are_known(install):
     install("shortfirst", SHORTEST_FIRST, shortest="shortfirst:make")
     problem = refusal("lottery")
-    assert "known policies are fcfs, prefix, priority, shortest" in problem and "octavo.scheduling_policies" in problem
+    assert "known are fcfs, prefix, priority, shortest" in problem and "octavo.scheduling_policies" in problem
 
 
 def test_a_policy_that_two_packages_bring_is_refused_naming_both(install):
     install("first", SHORTEST_FIRST, shortest="first:make")
     install("second", SHORTEST_FIRST, shortest="second:make")
-    assert "several packages bring a policy of this name: first, second" in refusal("shortest")
+    assert "several packages bring one of this name: first, second" in refusal("shortest")
 
 
 @pytest.mark.parametrize(

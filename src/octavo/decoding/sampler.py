@@ -1,8 +1,13 @@
 """The native sampler behind the `Sampler` protocol."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from octavo import _native
+from octavo.decoding.budgets import ReasoningBudgets
+from octavo.decoding.processors.contract import LogitsProcessor
+from octavo.decoding.processors.rows import EditedRows, ProcessorRows
 from octavo.errors import InvalidRequestError
 from octavo.execution.protocols import Float32, Int32, SampledRows, TokenMasks
 from octavo.request.outputs import LogprobRow
@@ -20,13 +25,21 @@ class NativeSampler:
     only.
     """
 
-    def __init__(self, pool: _native.ThreadPool, vocab_size: int, valid_vocab_size: int, isa: str) -> None:
+    def __init__(
+        self,
+        pool: _native.ThreadPool,
+        vocab_size: int,
+        valid_vocab_size: int,
+        isa: str,
+        processors: Mapping[str, LogitsProcessor] | None = None,
+    ) -> None:
         """
         Args:
             pool: threads that share the rows; may serve the executor too.
             vocab_size: columns of the logits.
             valid_vocab_size: the tokenizer's vocabulary; ids from here on are padding of the head, never sampled.
             isa: "auto", "amx", "avx512", "avx2" or "portable".
+            processors: plug-ins that requests may name, in the order in which they apply.
 
         Raises:
             ValueError: sizes out of range, or an `isa` this processor does not have.
@@ -35,6 +48,8 @@ class NativeSampler:
         self.valid_vocab_size = valid_vocab_size
         self._native = _native.Sampler(pool, vocab_size, valid_vocab_size, isa)
         self._params: dict[int, SamplingParams] = {}
+        self._processors = ProcessorRows(processors or {}, valid_vocab_size)
+        self._budgets = ReasoningBudgets()
 
     def add(
         self,
@@ -47,18 +62,23 @@ class NativeSampler:
         """Starts a request in a free slot; given its outputs so far, a preempted one goes on as if never stopped.
 
         Raises:
-            InvalidRequestError: a token id outside the vocabulary, or no seed for a request that is not greedy.
+            InvalidRequestError: a token id outside the vocabulary, a logits processor that there is not, or no seed for
+                a request that is not greedy.
             ValueError: the slot is taken.
         """
         validate_against_vocabulary(params, self.valid_vocab_size, MAX_LOGPROBS)
         native = native_params(params, eos_token_ids, self.valid_vocab_size)
         self._native.add(slot, native, list(prompt_token_ids), list(output_token_ids))
         self._params[slot] = params
+        self._budgets.add(slot, params, output_token_ids)
+        self._processors.add(slot, params, prompt_token_ids, output_token_ids)
 
     def remove(self, slot: int) -> None:
         """Forgets the request in a slot. Raises ValueError if there is none."""
         self._native.remove(slot)
         del self._params[slot]
+        self._budgets.remove(slot)
+        self._processors.remove(slot)
 
     def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
         """Samples row i of `logits` `[rows, vocab_size]` for the request in `slots[i]` and counts the token as output.
@@ -67,11 +87,19 @@ class NativeSampler:
             ValueError: wrong shapes, an empty slot, one slot twice, or a mask that is not there.
         """
         words, mask_rows = (None, None) if masks is None else (masks.words, masks.rows)
-        token_ids, failures, columns = self._native.sample(logits, slots, words, mask_rows)
+        edited, forced = self._processors.edit(logits, slots), self._budgets.forced(slots)
+        replaced, replaced_rows = (None, None) if edited is None else (edited.logits, edited.rows)
+        token_ids, failures, columns = self._native.sample(
+            logits, slots, words, mask_rows, replaced, replaced_rows, forced
+        )
+        self._budgets.push(slots, token_ids)
+        self._processors.push(slots, token_ids)
         errors = {
             row: self._explain(status, int(slots[row]), has_mask=masks is not None and bool(masks.rows[row] >= 0))
             for row, status in failures
         }
+        if edited is not None:
+            errors |= {row: problem for row, problem in edited.errors.items() if row in errors}
         return SampledRows(token_ids, [] if columns is None else _logprob_rows(columns), errors)
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
@@ -89,13 +117,19 @@ class NativeSampler:
 
     def adjusted_logits(self, logits: Float32, slot: int, mask: Int32 | None = None) -> Float32:
         """One row `[vocab_size]` as the slot's next draw sees it, before temperature: `[valid_vocab_size]`."""
-        return self._native.adjust(logits, slot, mask)
+        return self._native.adjust(self._processed(logits, slot), slot, mask)
 
     def candidates(self, logits: Float32, slot: int, mask: Int32 | None = None) -> list[int]:
         """Token ids, ascending, among which the slot's next draw would choose from one row `[vocab_size]`."""
-        return self._native.candidates(logits, slot, mask)
+        return self._native.candidates(self._processed(logits, slot), slot, mask)
+
+    def _processed(self, logits: Float32, slot: int) -> Float32:
+        """One row `[vocab_size]` after the slot's processors."""
+        edited = self._processors.edit(logits[None], np.array([slot], np.int32))
+        return logits if edited is None else _widened(edited, logits)
 
     def _explain(self, status: int, slot: int, *, has_mask: bool) -> str:
+        """What is wrong with a row; where a processor is at fault, its own words come in place of these."""
         if status == _NAN:
             return "the model's logits hold a NaN, so no token can be sampled"
         if status == _NO_LOGIT:
@@ -124,11 +158,18 @@ def native_params(params: SamplingParams, eos_token_ids: Sequence[int], valid_vo
     native.seed = params.seed or 0
     native.min_tokens = params.min_tokens
     native.num_logprobs = _NO_LOGPROBS if params.logprobs is None else params.logprobs
+    native.logprob_token_ids = list(params.logprob_token_ids)
     native.logit_bias = list((params.logit_bias or {}).items())
     native.allowed_token_ids = list(params.allowed_token_ids or ())
     native.bad_words = [list(word) for word in params.bad_words_token_ids]
     native.stop_token_ids = [i for i in (*eos_token_ids, *params.stop_token_ids) if 0 <= i < valid_vocab_size]
     return native
+
+
+def _widened(edited: EditedRows, logits: Float32) -> Float32:
+    """The one edited row with the padding of the row that it was."""
+    (row,) = edited.logits
+    return np.concatenate((row, logits[len(row) :]))
 
 
 def masking_fields(params: SamplingParams) -> list[str]:
@@ -137,6 +178,7 @@ def masking_fields(params: SamplingParams) -> list[str]:
         "allowed_token_ids": params.allowed_token_ids is not None,
         "bad_words": bool(params.bad_words_token_ids),
         "min_tokens": params.min_tokens > 0,
+        "logits_processors": bool(params.logits_processors),
     }
     return [field for field, is_set in masks.items() if is_set] + ["the model's own -inf logits"]
 

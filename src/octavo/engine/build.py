@@ -11,6 +11,7 @@ from octavo.engine.fingerprint import numerics_fingerprint, weights_name
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.kv_sockets import EventSockets, bind_sockets
 from octavo.engine.kv_tiers import open_tiers
+from octavo.engine.logits_processors import load_processors
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
@@ -72,6 +73,8 @@ def _build(
     checkpoint = open_checkpoint(files.files)
     times.mark("open", clock())
     program, weights = load_model(checkpoint)
+    valid_vocab_size = min(program.vocab_size, _tokenizer_size(config, files, checkpoint, program))
+    processors = load_processors(config.execution.logits_processors, valid_vocab_size)
     times.mark("program", clock())
     machine = describe_machine()
     threads, isa = config.execution.threads or machine.usable_cores, _native.resolve_isa(config.execution.isa)
@@ -81,9 +84,9 @@ def _build(
     loaded = _Loaded(config, program, weights, memory, threads, isa)
     executor, pool = _EXECUTORS[config.execution.executor](loaded)
     times.mark("pack", clock())
-    valid_vocab_size = min(program.vocab_size, _tokenizer_size(config, files, checkpoint, program))
+    sampler = NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa, processors)
     runner = Runner(
-        *instrument(executor, NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa)),
+        *instrument(executor, sampler),
         max_num_seqs=config.scheduler.max_num_seqs,
         max_model_len=memory.max_model_len,
         clock=clock,
@@ -96,12 +99,7 @@ def _build(
         max_step_tokens=config.scheduler.max_num_batched_tokens,
         fingerprint=fingerprint,
     )
-    pins = Pins(
-        manager,
-        memory.max_model_len,
-        max_share=config.cache.max_pinned_share,
-        max_tokens_per_tenant=config.cache.max_pinned_tokens_per_key,
-    )
+    pins = _pins(config, manager, memory)
     tiers, desk, found_tiers = open_tiers(config.cache, executor, manager, fingerprint)
     scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy, pins, tiers)
     names = config.model.served_model_name or (files.name,)
@@ -137,9 +135,19 @@ def _build(
         kv_events=None if publisher is None else publisher.info,
         scheduling_policy=policy.name,
         reads_priority=policy.reads_priority,
+        logits_processors=tuple(processors),
         start_s=times.seconds,
     )
     return EngineCore(scheduler, runner, clock, publisher, desk), info
+
+
+def _pins(config: EngineConfig, manager: KVManager, memory: MemoryPlan) -> Pins:
+    return Pins(
+        manager,
+        memory.max_model_len,
+        max_share=config.cache.max_pinned_share,
+        max_tokens_per_tenant=config.cache.max_pinned_tokens_per_key,
+    )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 from octavo.decoding.seeds import derive_seed
+from octavo.engine.logits_processors import check_arguments, load_processors
 from octavo.engine.output import EngineInfo
 from octavo.errors import InvalidRequestError
 from octavo.request.params import MAX_SEED, SamplingParams, validate_against_vocabulary
@@ -50,6 +51,7 @@ class InputProcessor:
         self._info = info
         self._tokenizer = tokenizer
         self._default_seed = default_seed
+        self._processors = load_processors(info.logits_processors, info.vocab_size)
 
     def prepare(
         self, request_id: str, prompt: str | Sequence[int], params: SamplingParams, options: RequestOptions
@@ -62,7 +64,6 @@ class InputProcessor:
         if params.structured_outputs is not None:
             spec = params.structured_outputs
             raise InvalidRequestError(spec.field, spec.kind, "answers of a given shape cannot be asked for yet")
-        _refuse_unfinished(params)
         prompt_token_ids = self.encode(prompt)
         params = self._complete(params, len(prompt_token_ids))
         eos_token_ids = () if params.ignore_eos else self._info.eos_token_ids
@@ -131,6 +132,7 @@ class InputProcessor:
             bad_words_token_ids=params.bad_words_token_ids + self._tokenise_bad_words(params.bad_words),
         )
         validate_against_vocabulary(completed, self._info.vocab_size, self._info.max_logprobs)
+        check_arguments(completed, self._processors)
         return completed
 
     def _tokenise_bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
@@ -144,13 +146,6 @@ class InputProcessor:
             if self._tokenizer is not None
         )
         return tuple(spellings)
-
-
-def _refuse_unfinished(params: SamplingParams) -> None:
-    """Refuses what the engine core does not follow yet."""
-    for field in ("reasoning", "logits_processors", "logprob_token_ids"):
-        if getattr(params, field):
-            raise InvalidRequestError(field, getattr(params, field), "cannot be asked for yet")
 
 
 def _is_integer(value: object) -> bool:

@@ -1,0 +1,1 @@
+"""Logits processors that other packages bring: the contract, and their rows of a sampling call."""
