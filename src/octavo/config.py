@@ -217,6 +217,18 @@ class ServerConfig:
     """Requests of an API key that may be in progress at one time; 0: no limit."""
     open_metrics: bool = False
     """Whether /metrics answers without a key."""
+    ssl_certfile: str | None = None
+    """PEM file of the certificate and its chain, the key too if it is not given; then the server speaks TLS only."""
+    ssl_keyfile: str | None = None
+    """PEM file of the certificate's private key."""
+    ssl_ca_certs: str | None = None
+    """PEM file of authorities; clients must show a certificate that one of them signed (mutual TLS)."""
+    allowed_origins: tuple[str, ...] = ()
+    """Web pages whose scripts may use the server, such as https://chat.example; * for all; by default none may."""
+    max_connections: int = 0
+    """Connections that one API process holds at one time; 0: as many as it may open files, less 128."""
+    receive_timeout: float = 60.0
+    """Seconds in which a request's headers, and then its body, must have arrived."""
     shutdown_timeout: float = 30.0
     """Seconds that running requests get to finish after SIGTERM; 0: they are ended at once."""
     engine_timeout: float = 300.0
@@ -238,12 +250,25 @@ class ServerConfig:
         _require(all(self.admin_key), "admin_key", "", "must not be empty; leave the flag out for no admin routes")
         for name in ("key_requests_per_minute", "key_tokens_per_minute", "key_concurrent_requests"):
             _require(0 <= getattr(self, name) < 2**53, name, getattr(self, name), "must be 0 (no limit) or positive")
+        self._check_connections()
         finite = 0 <= self.shutdown_timeout < float("inf")
         _require(finite, "shutdown_timeout", self.shutdown_timeout, "must be 0 or more seconds")
         _require(0 < self.engine_timeout < 1e6, "engine_timeout", self.engine_timeout, "must be positive seconds")
         _require(self.max_body_bytes >= 1024, "max_body_bytes", self.max_body_bytes, "must be at least 1KiB")
         fits = re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", self.metrics_prefix) is not None
         _require(fits, "metrics_prefix", self.metrics_prefix, "must be letters, digits, '_' or ':', no digit first")
+
+    def _check_connections(self) -> None:
+        alone = "has no effect without ssl_certfile"
+        for name in ("ssl_keyfile", "ssl_ca_certs"):
+            given = getattr(self, name)
+            _require(given is None or self.ssl_certfile is not None, name, given, alone)
+        for origin in self.allowed_origins:
+            fits = origin == "*" or re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin) is not None
+            problem = "must look like https://chat.example or http://localhost:3000, without a path, or be *"
+            _require(fits, "allowed_origins", origin, problem)
+        _require(0 <= self.max_connections <= 2**20, "max_connections", self.max_connections, "must be in [0, 1048576]")
+        _require(0 < self.receive_timeout <= 86400, "receive_timeout", self.receive_timeout, "must be in (0, 86400] s")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,7 @@ def serve(
     from octavo.engine.signals import held_back_signals
     from octavo.server.api_keys import load_keys
     from octavo.server.listener import bind
+    from octavo.server.tls import tls_context
 
     named = {} if model is None else {"model": model}
     server = ServerConfig(**{name: value for name, value in settings.items() if name in SERVER_FIELDS})
@@ -67,6 +68,7 @@ def serve(
         named | {name: value for name, value in settings.items() if name not in SERVER_FIELDS}
     )
     load_keys(server)  # so that a mistake there costs no time
+    tls_context(server)
     _check_parsers(server)
     with bind(server) as listener, _ended_by_sigterm(), contextlib.ExitStack() as stack:
         with held_back_signals():

@@ -29,6 +29,7 @@ from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.completions import Completions
 from octavo.server.openai.models import Models
+from octavo.server.origins import OriginGuard
 from octavo.server.security import ApiKeyGuard
 from octavo.server.serving_engine import ServingEngine
 from octavo.server.state import ServerState
@@ -75,6 +76,7 @@ def build_app(server: ServerContext) -> Starlette:
         routes=[EndpointRoute(endpoint) for endpoint in (*endpoints, Endpoint("GET", "/openapi.json", describe_api))],
         middleware=[
             Middleware(Observer, metrics=server.metrics.http, clock=server.clock),
+            Middleware(OriginGuard, allowed=server.config.allowed_origins),
             Middleware(ErrorBoundary),
             Middleware(ApiKeyGuard, keys=server.keys, open_metrics=server.config.open_metrics),
             Middleware(LimitGuard, limiter=server.limiter, refused=lambda why: server.metrics.rejected(why).inc()),

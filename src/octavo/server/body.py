@@ -9,9 +9,11 @@ from starlette.requests import ClientDisconnect, Request
 
 from octavo.errors import InvalidRequestError
 from octavo.server.context import ServerContext
-from octavo.server.errors import ApiError
+from octavo.server.errors import ApiError, took_too_long
 from octavo.server.fields import RequestBody
 
+CLOSE = {"Connection": "close"}
+"""Where the rest of a body is not read."""
 Body = TypeVar("Body", bound=RequestBody)
 
 
@@ -19,8 +21,9 @@ async def read_body(request: Request, model: type[Body], server: ServerContext) 
     """Reads and validates a JSON body.
 
     Raises:
-        ApiError: 413 beyond `max_body_bytes` (as soon as that is clear), 415 for another content type or an encoded
-            body, 503 if the server stops taking requests meanwhile, 400 for everything else, naming the field.
+        ApiError: 408 if it does not arrive in `receive_timeout`, 413 beyond `max_body_bytes` (as soon as that is
+            clear), 415 for another content type or an encoded body, 503 if the server stops taking requests meanwhile,
+            400 for everything else, naming the field.
         InvalidRequestError: a field that exists but is not supported holds a value that would have an effect.
     """
     _check_headers(request)
@@ -52,10 +55,11 @@ async def _read_while_taken(request: Request, server: ServerContext) -> bytes:
     reading = asyncio.ensure_future(_read_limited(request, server.config.max_body_bytes))
     refusing = asyncio.ensure_future(server.state.refusing())
     try:
-        await asyncio.wait({reading, refusing}, return_when=asyncio.FIRST_COMPLETED)
+        patience = server.config.receive_timeout
+        await asyncio.wait({reading, refusing}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         if reading.done():
             return reading.result()
-        raise refusing.result()
+        raise refusing.result() if refusing.done() else took_too_long("the request's body", patience)
     finally:
         for task in (reading, refusing):
             task.cancel()
@@ -78,7 +82,7 @@ async def _read_limited(request: Request, max_bytes: int) -> bytes:
 
 
 def _too_large(max_bytes: int) -> ApiError:
-    return ApiError(413, f"the request body is larger than {max_bytes} bytes", code="request_too_large")
+    return ApiError(413, f"the request body is larger than {max_bytes} bytes", code="request_too_large", headers=CLOSE)
 
 
 def _explain(error: ValidationError) -> ApiError:

@@ -137,6 +137,12 @@ def shutting_down() -> ApiError:
     return ApiError(503, message, code="shutting_down", headers={"Retry-After": "5"})
 
 
+def took_too_long(what: str, seconds: float) -> ApiError:
+    """408: a client that sends too slowly, or nothing; the connection ends, for the rest would have to be read."""
+    message = f"{what} did not arrive within {seconds:g} s"
+    return ApiError(408, message, code="request_timeout", headers={"Connection": "close"})
+
+
 async def _answer_ours(_: Request, error: Exception) -> Response:
     return from_exception(error).response()
 
@@ -144,7 +150,7 @@ async def _answer_ours(_: Request, error: Exception) -> Response:
 async def _answer_framework(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
-    place = f"{request.method} {request.scope['path']}"
+    place = f"{request.method} {request.scope['path'][:200]}"
     messages = {404: f"no such endpoint: {place}", 405: f"{place}: this endpoint does not take that method"}
     message = messages.get(error.status_code, str(error.detail))
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")

@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import uvicorn
 
@@ -13,7 +14,9 @@ from octavo.errors import EngineDeadError
 from octavo.server.app import build_app
 from octavo.server.context import ServerContext
 from octavo.server.errors import shutting_down
+from octavo.server.http_protocol import KEEP_ALIVE_S, MAX_HEAD_BYTES, BoundedProtocol, connection_limits
 from octavo.server.listener import address_of
+from octavo.server.tls import tls_context
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +59,14 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             ws="none",
+            http=partial(BoundedProtocol, limits=connection_limits(server.config)),  # type: ignore[arg-type] # any factory
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            timeout_keep_alive=KEEP_ALIVE_S,
             server_header=False,
             timeout_graceful_shutdown=GOODBYE_S,
         )
+        config.load()
+        config.ssl = tls_context(server.config)
         self._uvicorn = _Uvicorn(config)
 
     def stop(self) -> None:
@@ -83,7 +91,7 @@ class HttpServer:
         try:
             await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
-                announce(address_of(listener))
+                announce(address_of(listener, self._server.config))
             await asyncio.wait({serving, death, stop}, return_when=asyncio.FIRST_COMPLETED)
             if death.done():
                 await self._mourn(death.result())

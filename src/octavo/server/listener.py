@@ -40,8 +40,9 @@ def _bind_error(config: ServerConfig, error: OSError) -> ConfigError:
     return ConfigError("host", config.host, f"cannot be listened on ({error.strerror})")
 
 
-def address_of(listener: socket.socket) -> str:
+def address_of(listener: socket.socket, config: ServerConfig) -> str:
     """The URL that reaches a listener from this machine."""
+    scheme = "http" if config.ssl_certfile is None else "https"
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}"
+    return f"{scheme}://{shown}:{port}"
