@@ -360,6 +360,7 @@ class FakeChoice:
         self._text = ""
         self._shown = 0
         self._held: list[int] = []
+        self._offsets: list[int] = []
 
     def step(self) -> list[ChoiceDelta]:
         """Deltas of the next token: none while everything is held back."""
@@ -369,6 +370,7 @@ class FakeChoice:
         self._position += 1
         self._engine.num_generated += 1
         self._held.append(token_id)
+        self._offsets.append(len(self._text))
         if token_id == EOS and not self._params.ignore_eos:
             return [self._end(self._tail(), FinishReason.STOP)]
         if token_id in self._params.stop_token_ids:
@@ -408,8 +410,9 @@ class FakeChoice:
 
     def _delta(self, text: str) -> ChoiceDelta:
         ids, self._held = tuple(self._held), []
+        offsets, self._offsets = tuple(self._offsets), []
         rows = None if self._params.logprobs is None else tuple(logprob_row(i, self._params.logprobs) for i in ids)
-        return ChoiceDelta(index=self.index, text=text, token_ids=ids, logprobs=rows)
+        return ChoiceDelta(index=self.index, text=text, token_ids=ids, logprobs=rows, text_offsets=offsets)
 
     def _end(
         self, text: str, reason: FinishReason, *, stop_reason: str | int | None = None, error: str | None = None
@@ -421,6 +424,7 @@ class FakeChoice:
             text=delta.text,
             token_ids=delta.token_ids,
             logprobs=delta.logprobs,
+            text_offsets=delta.text_offsets,
             finish_reason=reason,
             stop_reason=stop_reason,
             error=error,

@@ -7,9 +7,11 @@ mark behind its first character before rendering, and the rendered text is cut a
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from octavo.errors import InvalidRequestError, ModelFileError
+from octavo.text.content_form import ContentForm, content_form
 from octavo.text.messages import flatten_messages
 from octavo.text.special_splitter import SpecialSplitter
 from octavo.text.template import ChatTemplate
@@ -32,6 +34,10 @@ class ChatEncoder:
     def source(self) -> str:
         """The template's text."""
         return self._template.source
+
+    @cached_property
+    def _content_form(self) -> ContentForm:
+        return content_form(self._template.source)
 
     def with_template(self, source: str) -> "ChatEncoder":
         """The same model under another template.
@@ -58,7 +64,9 @@ class ChatEncoder:
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Prompt ids of a conversation as a client sends it. Arguments as for `ChatTemplate.render`; the messages are
-        flattened here. With `continue_final_message` the prompt ends where the text of the last message does.
+        brought here into the form that it wants.
+
+        With `continue_final_message` the prompt ends where the text of the last message does.
 
         Spellings of control tokens in messages, tools and documents are text. Where there is none, the ids are those of
         the rendered template.
@@ -67,7 +75,7 @@ class ChatEncoder:
             InvalidRequestError: the messages are malformed, or the template refuses them, or it does not print the last
                 one where that is to be continued.
         """
-        given = (flatten_messages(messages), tools, documents)
+        given = (flatten_messages(messages, self._content_form), tools, documents)
         mark = self._mark_for(given)
         flat, tools, documents = given if mark is None else self._shielded(given, mark)
         end = _unused_mark(given, but=mark) if continue_final_message else None
@@ -126,7 +134,11 @@ def _ended(messages: Sequence[Mapping[str, Any]], end: str) -> list[Mapping[str,
     """The same messages, the end of the last one's text marked. Templates strip texts; behind the mark nothing is lost
     that stands before it."""
     *others, last = messages
-    return [*others, {**last, "content": last["content"] + end}]
+    content = last["content"]
+    if isinstance(content, str):
+        return [*others, {**last, "content": content + end}]
+    *parts, final = content or [{"type": "text", "text": ""}]
+    return [*others, {**last, "content": [*parts, {**final, "text": final["text"] + end}]}]
 
 
 def _cut_at(rendered: str, end: str) -> str:
@@ -135,7 +147,7 @@ def _cut_at(rendered: str, end: str) -> str:
     Raises:
         InvalidRequestError: it has not been printed.
     """
-    continued, found, _ = rendered.rpartition(end)
+    continued, found, _ = rendered.replace(_escaped(end), end).rpartition(end)
     if not found:
         problem = "the chat template does not print the text of the last message, so it cannot be continued"
         raise InvalidRequestError("continue_final_message", True, problem)

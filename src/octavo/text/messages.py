@@ -10,42 +10,56 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from octavo.errors import InvalidRequestError
+from octavo.text.content_form import ContentForm
 
 PART_SEPARATOR = "\n"
 """Between the text parts of one message, as llama.cpp's server and vLLM have it."""
 
 
-def flatten_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The same messages, none of them changed in place, with - content: a list of text parts joined by a
-    newline, null or missing content as the empty string; - tool calls: an empty or null list left out;
-    arguments that come as JSON text parsed, null or empty ones as `{}`.
+def flatten_messages(
+    messages: Sequence[Mapping[str, Any]], form: ContentForm = ContentForm.TEXT
+) -> list[dict[str, Any]]:
+    """The same messages, none of them changed in place, with
+
+    - content in the form that the template wants: for a text, parts are joined by a newline; null or missing content is
+      the empty text, or no part;
+    - tool calls: an empty or null list left out; arguments that come as JSON text parsed, null or empty ones as `{}`.
 
     Raises:
         InvalidRequestError: what cannot be so; the field is a path such as `messages[2].content[0].type`.
     """
-    return [_flat(message, f"messages[{at}]") for at, message in enumerate(messages)]
+    return [_flat(message, f"messages[{at}]", form) for at, message in enumerate(messages)]
 
 
-def _flat(message: Mapping[str, Any], field: str) -> dict[str, Any]:
+def _flat(message: Mapping[str, Any], field: str, form: ContentForm) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise InvalidRequestError(field, message, "must be an object with a role and a content")
     if not isinstance(message.get("role"), str):
         raise InvalidRequestError(f"{field}.role", message.get("role"), "must be a string such as 'user'")
-    flat = {**message, "content": _text(message.get("content"), f"{field}.content")}
+    flat = {**message, "content": _content(message.get("content"), f"{field}.content", form)}
     calls = flat.pop("tool_calls", None)
     if calls:
         flat["tool_calls"] = _tool_calls(calls, f"{field}.tool_calls")
     return flat
 
 
-def _text(content: object, field: str) -> str:
+def _content(content: object, field: str, form: ContentForm) -> str | list[dict[str, str]]:
+    texts = _texts(content, field)
+    is_list = isinstance(content, list | tuple)
+    if form is ContentForm.TEXT or (form is ContentForm.EITHER and not is_list):
+        return PART_SEPARATOR.join(texts)
+    return [{"type": "text", "text": text} for text in texts]
+
+
+def _texts(content: object, field: str) -> list[str]:
+    """The texts of a content's parts."""
     if content is None:
-        return ""
+        return []
     if isinstance(content, str):
-        return content
+        return [content]
     if not isinstance(content, list | tuple):
         raise InvalidRequestError(field, content, "must be text, a list of text parts, or null")
-    return PART_SEPARATOR.join(_part_text(part, f"{field}[{at}]") for at, part in enumerate(content))
+    return [_part_text(part, f"{field}[{at}]") for at, part in enumerate(content)]
 
 
 def _part_text(part: object, field: str) -> str:

@@ -32,7 +32,9 @@ class ReasoningOptions:
     include: bool = True
     """False: it is left out of the answer, and only counted."""
     effort: str | None = None
-    """Passed to the chat template as `reasoning_effort`."""
+    """Passed to the chat template: as `reasoning_effort`, or where it only has a switch, `none` turns thinking off."""
+    budget: int | None = None
+    """Most tokens of it; None or -1: any number."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from octavo.engine.output import ChoiceDelta, GenerationDelta
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
-from octavo.server.conversation.reading import PLAIN, Reading
+from octavo.server.conversation.reading import PLAIN, Reading, ReasoningTokens
 from octavo.server.conversation.token_texts import ScoredToken, TokenTexts
 from octavo.server.prompts import Prompt
 from octavo.server.serving_engine import TextCodec
@@ -116,6 +116,7 @@ class ChoiceWriter:
         self._index = index
         self._options = options
         self._parser = options.reading.parser()
+        self._reasoning_tokens = ReasoningTokens(self._parser)
         self._has_text = tokenizer is not None
         self._started = False
         self._calls = False
@@ -138,9 +139,15 @@ class ChoiceWriter:
         self._waiting_scores += [] if self._keeper is None else self._keeper.take(delta)
         events = self._parser.feed(delta.text) + ([] if finish is None else self._parser.finish())
         self._waiting_events += events
+        self._reasoning_tokens.add(delta.text_offsets)
         if self._has_text and not events and finish is None:
             return None
         return self._piece(finish, delta.stop_reason)
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """How many of the tokens so far are known to be reasoning."""
+        return self._reasoning_tokens.count
 
     def _piece(self, finish: FinishReason | None, stop_reason: str | int | None) -> Piece:
         first, self._started = not self._started, True
@@ -176,6 +183,11 @@ class PromptWriter:
         self._tokenizer = tokenizer
         self._writers: dict[int, ChoiceWriter] = {}
         self._backlog: list[ChoiceDelta] = []
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Of all choices, so far."""
+        return sum(writer.num_reasoning_tokens for writer in self._writers.values())
 
     def write(self, delta: GenerationDelta) -> Iterator[Piece]:
         """Pieces for a delta of any choice."""

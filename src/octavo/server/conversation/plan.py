@@ -4,14 +4,15 @@ from dataclasses import dataclass
 
 from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
+from octavo.request.reasoning import ReasoningSpec
 from octavo.request.structured import StructuredKind, StructuredSpec
 from octavo.server.context import ServerContext
 from octavo.server.conversation.conversation import Conversation, ToolUse
 from octavo.server.conversation.dialect import Dialect
 from octavo.server.conversation.reading import Reading
-from octavo.server.conversation.rendering import prompt_end, render, template_source
+from octavo.server.conversation.reasoning_markers import reasoning_spec
+from octavo.server.conversation.rendering import codec, prompt_end, render, template_source
 from octavo.server.reasoning.registry import NO_REASONING
-from octavo.server.serving_engine import ServingEngine
 from octavo.server.tools.constraint import calls_shape
 from octavo.server.tools.tool import NamedTool
 
@@ -23,14 +24,19 @@ class AnswerPlan:
     token_ids: list[int]
     """The prompt."""
     shape: StructuredSpec | None
-    """What the answer must look like."""
+    """What the answer must look like, behind its reasoning."""
+    reasoning: ReasoningSpec | None
+    """Where that is, for the engine."""
     reading: Reading
 
     def complete(self, params: SamplingParams) -> SamplingParams:
-        """The request's parameters with what the plan adds: the shape, and control tokens in the text as long as they
-        may mark calls or reasoning."""
-        spells = params.skip_special_tokens and self.reading.is_plain
-        return params.replace(structured_outputs=self.shape, skip_special_tokens=spells)
+        """The request's parameters with what the plan adds: the shape and where it begins, and control tokens in the
+        text as long as they may mark calls or reasoning."""
+        return params.replace(
+            structured_outputs=self.shape,
+            reasoning=self.reasoning,
+            skip_special_tokens=params.skip_special_tokens and self.reading.is_plain,
+        )
 
 
 async def plan_answer(server: ServerContext, conversation: Conversation) -> AnswerPlan:
@@ -39,16 +45,19 @@ async def plan_answer(server: ServerContext, conversation: Conversation) -> Answ
     Raises:
         InvalidRequestError: it cannot be honoured. Fields are named as in chat completions.
     """
-    engine = server.engine
-    dialect = server.dialects.of(template_source(engine, conversation))
+    dialect = server.dialects.of(template_source(server.engine, conversation))
     _check(conversation, dialect)
-    token_ids = await render(engine, conversation)
-    reading = _reading(engine, conversation, dialect, token_ids)
+    tokenizer = codec(server.engine)
+    token_ids = await render(server.engine, conversation)
+    opened = dialect.reasoning.opened_by(prompt_end(tokenizer, token_ids))
     shape = answer_shape(conversation, dialect)
-    if shape is not None and reading.opened:
-        problem = "the prompt ends inside reasoning, and an answer of fixed shape could not finish it; turn it off"
-        raise InvalidRequestError(shape.field, str(shape.kind), problem)
-    return AnswerPlan(token_ids=token_ids, shape=shape, reading=reading)
+    budget = conversation.reasoning.budget
+    return AnswerPlan(
+        token_ids=token_ids,
+        shape=shape,
+        reasoning=reasoning_spec(tokenizer, dialect.reasoning, is_open=bool(opened), shape=shape, budget=budget),
+        reading=_reading(conversation, dialect, opened),
+    )
 
 
 def _check(conversation: Conversation, dialect: Dialect) -> None:
@@ -68,15 +77,11 @@ def _check(conversation: Conversation, dialect: Dialect) -> None:
         raise InvalidRequestError(conversation.shape.field, str(conversation.shape.kind), problem)
 
 
-def _reading(engine: ServingEngine, conversation: Conversation, dialect: Dialect, token_ids: list[int]) -> Reading:
+def _reading(conversation: Conversation, dialect: Dialect, opened: str) -> Reading:
     use, options = conversation.tool_use, conversation.reasoning
-    reasoning = dialect.reasoning if options.separate else NO_REASONING
-    opened = ""
-    if reasoning is not NO_REASONING and engine.tokenizer is not None:
-        opened = reasoning.opened_by(prompt_end(engine.tokenizer, token_ids))
     return Reading(
-        reasoning=reasoning,
-        opened=opened,
+        reasoning=dialect.reasoning if options.separate else NO_REASONING,
+        opened=opened if options.separate else "",
         include_reasoning=options.include,
         family=dialect.tools if use.offered else None,
         tools=use.offered,

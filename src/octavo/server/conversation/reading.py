@@ -3,6 +3,8 @@
 import secrets
 import string
 import uuid
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +27,10 @@ class EventParser(Protocol):
 
     def finish(self) -> list[AnswerEvent]:
         """The answer is over, by itself or cut off."""
+        ...
+
+    def is_reasoning(self, at: int) -> bool | None:
+        """Whether a character of the text is reasoning, markers included; None while that is not certain."""
         ...
 
 
@@ -81,6 +87,10 @@ class PlainText:
         """See EventParser."""
         return []
 
+    def is_reasoning(self, at: int) -> bool | None:
+        """See EventParser."""
+        return False
+
 
 class WithoutReasoning:
     """A parser that keeps to itself what the model thinks."""
@@ -96,6 +106,26 @@ class WithoutReasoning:
         """See EventParser."""
         return _without_reasoning(self._parser.finish())
 
+    def is_reasoning(self, at: int) -> bool | None:
+        """See EventParser."""
+        return self._parser.is_reasoning(at)
+
 
 def _without_reasoning(events: list[AnswerEvent]) -> list[AnswerEvent]:
     return [event for event in events if not isinstance(event, ReasoningDelta)]
+
+
+class ReasoningTokens:
+    """Counts the tokens of an answer that are reasoning: those whose text begins in it."""
+
+    def __init__(self, parser: EventParser) -> None:
+        self.count = 0
+        self._parser = parser
+        self._uncertain: deque[int] = deque()
+
+    def add(self, offsets: Sequence[int]) -> None:
+        """More tokens, by where their text begins in the answer; to be called when the parser has been fed it."""
+        self._uncertain += offsets
+        while self._uncertain and (certain := self._parser.is_reasoning(self._uncertain[0])) is not None:
+            self.count += certain
+            self._uncertain.popleft()

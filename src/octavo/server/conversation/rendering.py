@@ -49,15 +49,25 @@ def template_source(engine: ServingEngine, conversation: Conversation) -> str:
     Raises:
         InvalidRequestError: what it takes to chat is missing; says what to do.
     """
-    if engine.tokenizer is None:
-        problem = "this server runs without a tokenizer: send token ids to /v1/completions"
-        raise InvalidRequestError("messages", "...", problem)
+    codec(engine)
     if conversation.template.source is not None:
         return conversation.template.source
     if engine.template is None:
         fix = "use /v1/completions, or start the server with --chat-template FILE"
         raise InvalidRequestError("messages", "...", f"this model has no chat template: {fix}")
     return engine.template.source
+
+
+def codec(engine: ServingEngine) -> TextCodec:
+    """The tokenizer.
+
+    Raises:
+        InvalidRequestError: there is none.
+    """
+    if engine.tokenizer is None:
+        problem = "this server runs without a tokenizer: send token ids to /v1/completions"
+        raise InvalidRequestError("messages", "...", problem)
+    return engine.tokenizer
 
 
 def effort_variables(source: str, effort: str | None) -> dict[str, Any]:

@@ -18,7 +18,11 @@ def conversation_of(body: ChatBody, config: ServerConfig) -> Conversation:
         messages=body.plain_messages(),
         tool_use=tool_use(body.tools, body.tool_choice, body.parallel_tool_calls),
         shape=answer_shape(body),
-        reasoning=ReasoningOptions(include=body.include_reasoning is not False, effort=body.reasoning_effort),
+        reasoning=ReasoningOptions(
+            include=body.include_reasoning is not False,
+            effort=body.reasoning_effort,
+            budget=body.thinking_token_budget,
+        ),
         template=_template_options(body, config),
     )
 

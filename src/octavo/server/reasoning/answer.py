@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from octavo.server.reasoning.family import ReasoningFamily
+from octavo.server.reasoning.part import ReasoningPart
 from octavo.server.tools.answer_events import AnswerEvents, MakeId
 from octavo.server.tools.events import AnswerEvent
 from octavo.server.tools.family import ToolFamily, parser_into
@@ -26,8 +27,9 @@ class AnswerParser:
         self._events = events
         self._calls = calls
         self._reader = TextReader()
+        self._thoughts = ReasoningPart(events.reasoning)
         content = events.plain_content if calls is None else calls.push
-        self._parsing = reasoning.separate(self._reader, events.reasoning, content, opened)
+        self._parsing = reasoning.separate(self._reader, self._thoughts, content, opened)
         next(self._parsing)
 
     def feed(self, text: str) -> list[AnswerEvent]:
@@ -36,6 +38,12 @@ class AnswerParser:
             self._reader.push(text)
             next(self._parsing)
         return self._events.drain()
+
+    def is_reasoning(self, at: int) -> bool | None:
+        """Whether a character of the answer's text is reasoning, markers included; None while that is not certain."""
+        if at >= self._reader.position and not self._reader.is_closed:
+            return None
+        return self._thoughts.holds(at)
 
     def finish(self) -> list[AnswerEvent]:
         """The answer is over, by itself or cut off."""

@@ -8,6 +8,8 @@ Source: https://github.com/openai/harmony, docs/format.md.
 
 import re
 
+from octavo.server.reasoning.family import ReasoningMarkers
+from octavo.server.reasoning.part import ReasoningPart
 from octavo.server.tools.families.harmony import CALL, ENDS, MESSAGE
 from octavo.server.tools.reader import MarkerSet, Parsing, Sink, TextReader
 
@@ -28,6 +30,12 @@ class HarmonyReasoning:
 
     name = "harmony"
     forced_end = "<|end|><|start|>assistant<|channel|>final<|message|>"
+    markers: ReasoningMarkers | None = ReasoningMarkers(
+        begins=(f"{CHANNEL}analysis{MESSAGE}",),
+        ends=(forced_end,),
+        ends_before_calls=(f"<|end|>{START}assistant",),
+        reopens=True,
+    )
 
     def recognises(self, template: str) -> bool:
         """See ReasoningFamily."""
@@ -37,25 +45,32 @@ class HarmonyReasoning:
         """The answer always begins with a header."""
         return ""
 
-    def separate(self, reader: TextReader, reasoning: Sink, content: Sink, opened: str) -> Parsing[None]:
+    def separate(self, reader: TextReader, reasoning: ReasoningPart, content: Sink, opened: str) -> Parsing[None]:
         """See ReasoningFamily."""
         yield from reader.space()
         opener = yield from reader.accept("to=")
-        sinks = {True: _Messages(reasoning), False: _Messages(content)}
-        while opener or (opener := (yield from reader.until(_OPENERS, sinks[False].pass_on))):
+        thoughts, answer = _Messages(reasoning.add), _Messages(content)
+        while opener or (opener := (yield from reader.until(_OPENERS, answer.pass_on))):
             header = [opener]
             if not (yield from reader.until(_MESSAGE, header.append)):
                 return
-            opener = yield from _message(reader, "".join(header), sinks)
+            head = "".join(header)
+            if _is_analysis(head):
+                reasoning.begin(reader.position)
+            opener = yield from _message(reader, head, thoughts if _is_analysis(head) else answer)
+            reasoning.end(reader.position)
 
 
-def _message(reader: TextReader, header: str, sinks: dict[bool, "_Messages"]) -> Parsing[str]:
+def _is_analysis(header: str) -> bool:
+    channel = _CHANNEL_NAME.search(header)
+    return channel is not None and channel[1] == "analysis" and _RECIPIENT.search(header) is None
+
+
+def _message(reader: TextReader, header: str, messages: "_Messages") -> Parsing[str]:
     """Passes a message on; returns the opener of the next one if it follows without an end."""
     recipient = _RECIPIENT.search(header)
-    channel = _CHANNEL_NAME.search(header)
     if recipient is not None:
-        return (yield from _call(reader, recipient[1], sinks[False].pass_on))
-    messages = sinks[channel is not None and channel[1] == "analysis"]
+        return (yield from _call(reader, recipient[1], messages.pass_on))
     messages.begin()
     end = yield from reader.until(_ENDS, messages.pass_on)
     return end if end in (START, CHANNEL) else ""

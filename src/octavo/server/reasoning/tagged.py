@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from octavo.server.reasoning.family import ReasoningMarkers
+from octavo.server.reasoning.part import ReasoningPart
 from octavo.server.reasoning.trimmed import Trimmed
 from octavo.server.tools.answer_events import WHITE_SPACE
 from octavo.server.tools.reader import MarkerSet, Parsing, Sink, TextReader
@@ -35,6 +37,16 @@ class TaggedReasoning:
     wrapper: tuple[str, str] | None = None
     """Markers around the content behind the reasoning."""
 
+    @property
+    def markers(self) -> ReasoningMarkers | None:
+        """See ReasoningFamily."""
+        if not self.pairs:
+            return None
+        return ReasoningMarkers(
+            begins=tuple(begin for pair in self.pairs for begin in pair.begins),
+            ends=tuple(end for pair in self.pairs for end in pair.ends),
+        )
+
     def recognises(self, template: str) -> bool:
         """See ReasoningFamily."""
         return any(mark in template for mark in self.marks)
@@ -44,18 +56,24 @@ class TaggedReasoning:
         end = prompt.rstrip(WHITE_SPACE)
         return next((begin for pair in self.pairs for begin in pair.begins if end.endswith(begin)), "")
 
-    def separate(self, reader: TextReader, reasoning: Sink, content: Sink, opened: str) -> Parsing[None]:
+    def separate(self, reader: TextReader, reasoning: ReasoningPart, content: Sink, opened: str) -> Parsing[None]:
         """See ReasoningFamily."""
+        if opened:
+            reasoning.begin(0)
         pieces: list[str] = []
         yield from reader.run(_SPACE, pieces.append)
         begins = [begin for pair in self.pairs for begin in pair.begins]
-        begin = ((yield from reader.accept(*begins)) if begins else "") or opened
+        written = (yield from reader.accept(*begins)) if begins else ""
+        begin = written or opened
         if not begin:
             content("".join(pieces))
             yield from reader.until(_NOTHING, content)
             return
         ends = next(pair.ends for pair in self.pairs if begin in pair.begins)
-        if (yield from reader.until(MarkerSet(ends), Trimmed(reasoning).add)):
+        if not opened:
+            reasoning.begin(reader.position - len(written))
+        if (yield from reader.until(MarkerSet(ends), Trimmed(reasoning.add).add)):
+            reasoning.end(reader.position)
             yield from self._answer(reader, content)
 
     def _answer(self, reader: TextReader, content: Sink) -> Parsing[None]:

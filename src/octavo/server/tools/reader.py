@@ -72,6 +72,8 @@ class TextReader:
     def __init__(self) -> None:
         self._text = ""
         self._at = 0
+        self._dropped = 0
+        """Characters that are read and no longer in memory."""
         self._closed = False
         self._record: list[str] | None = None
 
@@ -81,8 +83,19 @@ class TextReader:
         beginning of a marker before it."""
         return len(self._text)
 
+    @property
+    def position(self) -> int:
+        """Characters that have been read."""
+        return self._dropped + self._at
+
+    @property
+    def is_closed(self) -> bool:
+        """No more text will come."""
+        return self._closed
+
     def push(self, text: str) -> None:
         """More text has come."""
+        self._dropped += self._at
         self._text = self._text[self._at :] + text
         self._at = 0
 
