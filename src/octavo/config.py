@@ -237,6 +237,12 @@ class ServerConfig:
     """Largest request body; beyond it 413."""
     metrics_prefix: str = "vllm:"
     """Prefix of the metrics that carry vLLM's names."""
+    response_store_size: int = 1000
+    """Most responses of /v1/responses that are kept to be read again and gone on from; 0: none."""
+    response_store_bytes: int = 64 * 2**20
+    """Most bytes that they take together; beyond it the oldest goes, of the key that has most."""
+    response_store_age_s: float = 86400.0
+    """Seconds for which a response is kept."""
     tool_call_parser: str | None = None
     """Format in which the model writes tool calls; None: as the chat template tells."""
     reasoning_parser: str | None = None
@@ -253,6 +259,15 @@ class ServerConfig:
         self._check_connections()
         finite = 0 <= self.shutdown_timeout < float("inf")
         _require(finite, "shutdown_timeout", self.shutdown_timeout, "must be 0 or more seconds")
+        size = self.response_store_size
+        _require(0 <= size <= 10**6, "response_store_size", size, "must be 0 (none) to 1000000")
+        kept = self.response_store_bytes
+        _require(
+            kept >= 2**20, "response_store_bytes", kept, "must be at least 1MiB; --response-store-size 0 keeps none"
+        )
+        _require(
+            0 < self.response_store_age_s < 1e9, "response_store_age_s", self.response_store_age_s, "must be positive"
+        )
         _require(0 < self.engine_timeout < 1e6, "engine_timeout", self.engine_timeout, "must be positive seconds")
         _require(self.max_body_bytes >= 1024, "max_body_bytes", self.max_body_bytes, "must be at least 1KiB")
         fits = re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", self.metrics_prefix) is not None

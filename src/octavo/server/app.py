@@ -1,5 +1,6 @@
 """The application: endpoints and what stands around them."""
 
+import inspect
 import time
 from collections.abc import Callable
 
@@ -30,6 +31,8 @@ from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.completions import Completions
 from octavo.server.openai.models import Models
 from octavo.server.origins import OriginGuard
+from octavo.server.responses.endpoint import Responses
+from octavo.server.responses.response_body import ResponseBody
 from octavo.server.security import ApiKeyGuard
 from octavo.server.serving_engine import ServingEngine
 from octavo.server.state import ServerState
@@ -87,10 +90,15 @@ def build_app(server: ServerContext) -> Starlette:
 
 def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
     models, tokens, status, sessions = Models(server), Tokens(server), Status(server), Sessions(server)
-    requests, admin = Requests(server), Admin(server)
+    requests, admin, responses = Requests(server), Admin(server), Responses(server)
     return (
         Endpoint("POST", "/v1/completions", _generating(server, Completions(server)), CompletionBody),
         Endpoint("POST", "/v1/chat/completions", _generating(server, ChatCompletions(server)), ChatBody),
+        Endpoint("POST", "/v1/responses", _generating(server, responses.create), ResponseBody),
+        Endpoint("GET", "/v1/responses/{response_id}", responses.retrieve),
+        Endpoint("DELETE", "/v1/responses/{response_id}", responses.delete),
+        Endpoint("GET", "/v1/responses/{response_id}/input_items", responses.input_items),
+        Endpoint("POST", "/v1/responses/{response_id}/cancel", responses.cancel),
         Endpoint("GET", "/v1/models", models.list),
         Endpoint("GET", "/v1/models/{model:path}", models.retrieve),
         Endpoint("POST", "/v1/sessions", sessions.create, SessionBody),
@@ -115,10 +123,10 @@ def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
     )
 
 
-def _generating(server: ServerContext, endpoint: Completions | ChatCompletions) -> Answerer:
+def _generating(server: ServerContext, endpoint: Answerer) -> Answerer:
     async def answer(request: Request) -> Response:
         with server.taking_requests():
             return await endpoint(request)
 
-    answer.__doc__ = type(endpoint).__doc__
+    answer.__doc__ = inspect.getdoc(endpoint)
     return answer

@@ -1,0 +1,1 @@
+"""OpenAI's Responses: the endpoint, its stream of events, and the responses that are kept."""

@@ -1,0 +1,578 @@
+"""/v1/responses through the stock client: items, events, what is kept, and what is refused."""
+
+import asyncio
+import json
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pydantic
+import pytest
+
+from octavo.config import ServerConfig
+from octavo.request.structured import StructuredKind
+from tests.server.conftest import FakeServer, fake, wait_until
+from tests.server.fake_engine import EOS, FakeEngine, FakeTokenizer
+from tests.server.running import running_server
+
+TOOL: Any = {
+    "type": "function",
+    "name": "weather",
+    "description": "of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+CALL = 'Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call>'
+THOUGHT = "<think>\nhm, well\n</think>\n\nIt rains."
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FakeServer]:
+    """A server whose model thinks and calls."""
+
+    async def start() -> FakeEngine:
+        return FakeEngine(
+            max_model_len=4096, template="{{ tools }} <tool_call> {{ reasoning_effort }} <think> </think>"
+        )
+
+    with running_server(start) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def plain_answers(server: FakeServer) -> Iterator[None]:
+    """Each test begins with a model that says nothing in particular."""
+    server.engine.script, server.engine.stride = None, 1
+    yield
+    server.engine.fail_after.clear()
+
+
+def say(server: FakeServer, text: str, stride: int = 1) -> None:
+    """From here on every answer of the model is this text."""
+    server.engine.script = [*FakeTokenizer().encode(text, add_special=False), EOS]
+    server.engine.stride = stride
+
+
+def prompt_of(server: FakeServer) -> str:
+    """The prompt of the last request."""
+    return FakeTokenizer().decode(server.engine.seen[-1][0], skip_special=False)
+
+
+def same(left: Any, right: Any) -> None:
+    """Two responses say the same; names and times aside."""
+    strip = {"id", "created_at", "completed_at", "call_id"}
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: bare(item) for key, item in value.items() if key not in strip}
+        return [bare(item) for item in value] if isinstance(value, list) else value
+
+    assert bare(left) == bare(right)
+
+
+def test_a_text(client: openai.OpenAI) -> None:
+    answer = client.responses.create(model="fake", input="hello", max_output_tokens=8, metadata={"a": "b"})
+    assert answer.object == "response"
+    assert answer.status == "incomplete"
+    assert answer.incomplete_details is not None
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    (message,) = answer.output
+    assert message.type == "message"
+    assert message.status == "incomplete"
+    assert answer.output_text
+    assert answer.usage is not None
+    assert answer.usage.output_tokens == 8
+    assert answer.usage.total_tokens == answer.usage.input_tokens + 8
+    assert answer.usage.input_tokens_details.cached_tokens == answer.usage.input_tokens // 16 * 16
+    assert answer.usage.output_tokens_details.reasoning_tokens == 0
+    assert answer.metadata == {"a": "b"}
+    assert (answer.model, answer.temperature, answer.top_p, answer.tools) == ("fake", 0.5, 1.0, [])
+    assert (answer.tool_choice, answer.parallel_tool_calls, answer.truncation) == ("auto", True, "disabled")
+
+
+def test_instructions_and_items_make_the_prompt(server: FakeServer, client: openai.OpenAI) -> None:
+    items: Any = [
+        {"role": "developer", "content": "be short"},
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "c", "annotations": []}]},
+        {"role": "user", "content": "d"},
+    ]
+    client.responses.create(model="fake", instructions="be kind", input=items, max_output_tokens=1)
+    chat: Any = [
+        {"role": "system", "content": "be kind"},
+        {"role": "system", "content": "be short"},
+        {"role": "user", "content": "ab"},
+        {"role": "assistant", "content": "c"},
+        {"role": "user", "content": "d"},
+    ]
+    client.chat.completions.create(model="fake", messages=chat, max_tokens=1)
+    assert server.engine.seen[-2][0] == server.engine.seen[-1][0]
+
+
+ANSWERS = {"text": "It rains.", "calls": CALL, "thought": THOUGHT, "all": f"<think>hm</think>{CALL}", "none": ""}
+
+
+@pytest.mark.parametrize("stride", [1, 3, 1000])
+@pytest.mark.parametrize("text", ANSWERS.values(), ids=ANSWERS)
+def test_stream_equals_whole(server: FakeServer, client: openai.OpenAI, text: str, stride: int) -> None:
+    say(server, text, stride)
+    call: dict[str, Any] = {"model": "fake", "input": "hello", "tools": [TOOL], "top_logprobs": 1}
+    whole = client.responses.create(**call)
+    events = list(client.responses.create(**call, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
+    last = events[-1]
+    assert last.type == "response.completed"
+    same(last.response.model_dump(), whole.model_dump())
+    check_events([event.model_dump() for event in events], last.response.model_dump()["output"])
+
+
+def check_events(events: list[dict[str, Any]], output: list[dict[str, Any]]) -> None:
+    """The events between the first and the last tell each item: its beginning, deltas that add up to it, its end."""
+    for index, item in enumerate(output):
+        mine = [event for event in events if event.get("output_index") == index]
+        assert mine[0]["type"] == "response.output_item.added"
+        assert mine[0]["item"]["status"] == "in_progress"
+        assert mine[-1]["type"] == "response.output_item.done"
+        assert mine[-1]["item"] == item
+        assert all(event["item_id"] == item["id"] for event in mine[1:-1])
+        deltas = [event for event in mine if event["type"].endswith(".delta")]
+        (done,) = [event for event in mine if event["type"].endswith(("text.done", "arguments.done"))]
+        told = done["arguments"] if item["type"] == "function_call" else done["text"]
+        whole = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
+        assert "".join(event["delta"] for event in deltas) == told == whole
+        assert all(event["delta"] for event in deltas)
+        if item["type"] != "function_call":
+            kinds = [event["type"] for event in mine]
+            assert kinds[1] == "response.content_part.added"
+            assert kinds[-2] == "response.content_part.done"
+        if item["type"] == "message":
+            assert [token for event in deltas for token in event["logprobs"]] == done["logprobs"]
+            assert done["logprobs"] == item["content"][0]["logprobs"]
+    assert [event["output_index"] for event in events[2:-1]] == sorted(event["output_index"] for event in events[2:-1])
+
+
+def test_the_stock_stream_helper(server: FakeServer, client: openai.OpenAI) -> None:
+    say(server, CALL)
+    with client.responses.stream(model="fake", input="hello", tools=[TOOL]) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert kinds[-1] == "response.completed"
+    assert final.output_text == "Let me see."
+    call = final.output[1]
+    assert call.type == "function_call"
+    assert json.loads(call.arguments) == {"city": "Köln"}
+
+
+def test_calls(server: FakeServer, client: openai.OpenAI) -> None:
+    say(server, CALL)
+    answer = client.responses.create(model="fake", input="hello", tools=[TOOL], tool_choice="required")
+    message, call = answer.output
+    assert message.type == "message"
+    assert call.type == "function_call"
+    assert (call.name, call.arguments, call.status) == ("weather", '{"city": "Köln"}', "completed")
+    assert answer.status == "completed"
+    assert answer.tools[0].type == "function"
+    params = server.engine.seen[-1][1]
+    assert params.structured_outputs is not None
+    assert params.structured_outputs.kind is StructuredKind.CALLS
+    client.responses.create(
+        model="fake", input="hello", tools=[TOOL], tool_choice={"type": "function", "name": "weather"}
+    )
+    assert client.responses.create(model="fake", input="x", tools=[TOOL], tool_choice="none").output_text == CALL
+
+
+def test_one_call_where_parallel_ones_are_not_wanted(server: FakeServer, client: openai.OpenAI) -> None:
+    say(server, CALL + CALL)
+    answer = client.responses.create(model="fake", input="x", tools=[TOOL], parallel_tool_calls=False)
+    assert [item.type for item in answer.output].count("function_call") == 1
+    assert answer.parallel_tool_calls is False
+
+
+def test_a_call_that_is_cut_off_is_incomplete(server: FakeServer, client: openai.OpenAI) -> None:
+    say(server, CALL)
+    answer = client.responses.create(model="fake", input="x", tools=[TOOL], max_output_tokens=63)
+    call = answer.output[-1]
+    assert call.type == "function_call"
+    assert call.status == "incomplete"
+    assert '{"city": "Köln"}'.startswith(call.arguments)
+    assert answer.status == "incomplete"
+
+
+def test_reasoning(server: FakeServer, client: openai.OpenAI) -> None:
+    say(server, THOUGHT)
+    answer = client.responses.create(model="fake", input="x", reasoning={"effort": "low", "summary": "auto"})
+    thought, message = answer.output
+    assert thought.type == "reasoning"
+    assert thought.content is not None
+    assert thought.content[0].text == "hm, well"
+    assert message.type == "message"
+    assert answer.output_text == "It rains."
+    assert answer.usage is not None
+    assert 0 < answer.usage.output_tokens_details.reasoning_tokens < answer.usage.output_tokens
+    assert "reasoning_effort=low" in prompt_of(server)
+
+
+class Weather(pydantic.BaseModel):
+    """What `parse` reads."""
+
+    city: str
+    rain: bool
+
+
+def test_parse(server: FakeServer, client: openai.OpenAI) -> None:
+    say(server, '{"city": "Köln", "rain": true}')
+    answer = client.responses.parse(model="fake", input="x", text_format=Weather)
+    assert answer.output_parsed == Weather(city="Köln", rain=True)
+    shape = server.engine.seen[-1][1].structured_outputs
+    assert shape is not None
+    assert (shape.kind, shape.strict) == (StructuredKind.JSON_SCHEMA, True)
+    assert json.loads(shape.source)["properties"]["rain"]["type"] == "boolean"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the stock client warns of what it has put into its own objects
+        items: Any = [*answer.output, {"role": "user", "content": "y"}]
+        assert client.responses.create(model="fake", input=items).status == "completed"
+
+
+def test_text_formats(server: FakeServer, client: openai.OpenAI) -> None:
+    client.responses.create(model="fake", input="x", text={"format": {"type": "json_object"}}, max_output_tokens=1)
+    shape = server.engine.seen[-1][1].structured_outputs
+    assert shape is not None
+    assert shape.kind is StructuredKind.JSON_OBJECT
+    client.responses.create(
+        model="fake", input="x", text={"format": {"type": "text"}, "verbosity": "medium"}, max_output_tokens=1
+    )
+    assert server.engine.seen[-1][1].structured_outputs is None
+
+
+def test_sampling_fields_arrive(server: FakeServer, client: openai.OpenAI) -> None:
+    more = {"top_k": 7, "seed": 3, "stop": ["q"], "min_tokens": 2, "logit_bias": {"5": 1.5}, "cache_salt": "s"}
+    client.responses.create(model="fake", input="x", temperature=0.25, top_p=0.5, max_output_tokens=9, extra_body=more)
+    _, params, options = server.engine.seen[-1]
+    assert (params.temperature, params.top_p, params.top_k, params.seed) == (0.25, 0.5, 7, 3)
+    assert (params.stop, params.min_tokens, params.logit_bias, params.max_tokens) == (("q",), 2, {5: 1.5}, 9)
+    assert options["cache_salt"] == "s"
+
+
+def test_logprobs(client: openai.OpenAI) -> None:
+    call: dict[str, Any] = {"model": "fake", "input": "x", "max_output_tokens": 4}
+    answer = client.responses.create(**call, include=["message.output_text.logprobs"], top_logprobs=2)
+    message = answer.output[0]
+    assert message.type == "message"
+    part = message.content[0]
+    assert part.type == "output_text"
+    assert part.logprobs is not None
+    assert b"".join(bytes(token.bytes) for token in part.logprobs).decode() == part.text
+    assert all(len(token.top_logprobs) == 2 for token in part.logprobs)
+    plain = client.responses.create(**call).output[0]
+    assert plain.type == "message"
+    assert plain.content[0].type == "output_text"
+    assert plain.content[0].logprobs == []
+
+
+def test_a_failure_midway(server: FakeServer, client: openai.OpenAI, http: httpx.Client) -> None:
+    client.responses.create(model="fake", input="broken", max_output_tokens=1)
+    server.engine.fail_after[FakeTokenizer().decode(server.engine.seen[-1][0])] = 3
+    *_, last = client.responses.create(model="fake", input="broken", stream=True)
+    assert last.type == "response.failed"
+    assert last.response.status == "failed"
+    assert last.response.error is not None
+    assert last.response.error.message == "the row holds NaN"
+    assert last.response.output_text
+    assert http.get(f"/v1/responses/{last.response.id}").status_code == 404
+    answer = http.post("/v1/responses", json={"input": "broken"})
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "generation_failed"
+
+
+def test_a_failure_before_the_first_token_has_its_status(server: FakeServer, http: httpx.Client) -> None:
+    server.engine.queue_full = True
+    try:
+        answer = http.post("/v1/responses", json={"input": "x", "stream": True})
+    finally:
+        server.engine.queue_full = False
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"]
+
+
+def test_a_client_that_leaves_ends_its_response(server: FakeServer, http: httpx.Client) -> None:
+    before = server.engine.records.num_records
+    server.in_loop(server.engine.gate.clear)
+    try:
+        with http.stream("POST", "/v1/responses", json={"input": "x", "stream": True}) as answer:
+            lines = answer.iter_lines()  # dropped, it would close the connection
+            next(lines)
+            wait_until(lambda: bool(server.engine.live), "it runs")
+        wait_until(lambda: not server.engine.live, "it has ended")
+    finally:
+        server.in_loop(server.engine.gate.set)
+    assert server.engine.records.num_records == before
+
+
+def test_async_client(server: FakeServer) -> None:
+    say(server, THOUGHT)
+
+    async def ask() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+            async with client.responses.stream(model="fake", input="x") as stream:
+                kinds = [event.type async for event in stream]
+                final = await stream.get_final_response()
+            assert final.output_text == "It rains."
+            assert (await client.responses.retrieve(final.id)).output_text == "It rains."
+            return kinds
+
+    kinds = asyncio.run(ask())
+    assert "response.reasoning_text.delta" in kinds
+    assert kinds[-1] == "response.completed"
+
+
+# What is kept
+
+
+def test_a_kept_response_is_the_same_again(server: FakeServer, client: openai.OpenAI, http: httpx.Client) -> None:
+    say(server, CALL)
+    for stream in (False, True):
+        if stream:
+            *_, last = client.responses.create(model="fake", input="hello", tools=[TOOL], stream=True)
+            assert last.type == "response.completed"
+            made = last.response
+        else:
+            made = client.responses.create(model="fake", input="hello", tools=[TOOL])
+        kept = client.responses.retrieve(made.id)
+        assert kept.model_dump() == made.model_dump()
+        assert http.get(f"/v1/responses/{made.id}").json()["store"] is True
+        client.responses.delete(made.id)
+        with pytest.raises(openai.NotFoundError, match="there is no response"):
+            client.responses.retrieve(made.id)
+    assert http.delete(f"/v1/responses/{made.id}").status_code == 404
+
+
+def test_store_false_keeps_nothing(client: openai.OpenAI, http: httpx.Client) -> None:
+    made = client.responses.create(model="fake", input="x", store=False, max_output_tokens=1)
+    assert http.get(f"/v1/responses/{made.id}").status_code == 404
+    answer = http.post("/v1/responses", json={"input": "y", "previous_response_id": made.id})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "previous_response_id"
+
+
+def test_responses_of_another_key_do_not_exist(guarded: FakeServer) -> None:
+    keys = [{"authorization": f"Bearer {key}"} for key in ("first-key", "zweiter-schlüssel")]
+    headers = [{name: value.encode() for name, value in key.items()} for key in keys]
+    with httpx.Client(base_url=guarded.url, timeout=30) as http:
+        body = {"input": "secret", "max_output_tokens": 2}
+        made = http.post("/v1/responses", json=body, headers=headers[0]).json()["id"]
+        for path in ("", "/input_items"):
+            assert http.get(f"/v1/responses/{made}{path}", headers=headers[0]).status_code == 200
+            assert http.get(f"/v1/responses/{made}{path}", headers=headers[1]).status_code == 404
+        assert http.delete(f"/v1/responses/{made}", headers=headers[1]).status_code == 404
+        assert http.post(f"/v1/responses/{made}/cancel", headers=headers[1]).status_code == 404
+        chained = http.post("/v1/responses", json=body | {"previous_response_id": made}, headers=headers[1])
+        assert chained.status_code == 400
+        assert chained.json()["error"]["code"] == "previous_response_not_found"
+
+
+def test_a_chain_is_the_whole_conversation(server: FakeServer, client: openai.OpenAI) -> None:
+    """Three turns with thought, text and calls: each prompt has the very tokens of the conversation sent whole."""
+    history: list[Any] = []
+    previous: str | None = None
+    turns: list[tuple[str, Any]] = [
+        (f"<think>which city?</think>{CALL}", "what weather is it?"),
+        (THOUGHT, None),
+        ("You are welcome.", [{"role": "user", "content": "thanks"}]),
+    ]
+    call_id = ""
+    for text, given in turns:
+        say(server, text)
+        output = {"type": "function_call_output", "call_id": call_id, "output": "rain"}
+        asked: Any = [output] if given is None else given
+        made = client.responses.create(
+            model="fake", input=asked, previous_response_id=previous, tools=[TOOL], instructions="be kind"
+        )
+        chained = server.engine.seen[-1][0]
+        history += [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        whole = client.responses.create(model="fake", input=history, tools=[TOOL], instructions="be kind", store=False)
+        assert server.engine.seen[-1][0] == chained
+        assert whole.output_text == made.output_text
+        assert made.usage is not None
+        assert made.usage.input_tokens == len(chained)
+        assert made.previous_response_id == previous
+        history += [item.model_dump(exclude_none=True) for item in made.output]
+        previous = made.id
+        call_id = next((item.call_id for item in made.output if item.type == "function_call"), "")
+    listed = client.responses.input_items.list(str(previous), order="asc", limit=100).data
+    assert [item.type for item in listed] == [
+        "message", "reasoning", "message", "function_call", "function_call_output", "reasoning", "message", "message",
+    ]  # fmt: skip
+
+
+def test_instructions_are_not_carried_on(server: FakeServer, client: openai.OpenAI) -> None:
+    first = client.responses.create(model="fake", input="a", instructions="be kind", max_output_tokens=1)
+    client.responses.create(model="fake", input="b", previous_response_id=first.id, max_output_tokens=1)
+    assert "be kind" not in prompt_of(server)
+    assert "user\na" in prompt_of(server)
+
+
+def test_a_chain_outlives_its_beginning(server: FakeServer, client: openai.OpenAI) -> None:
+    first = client.responses.create(model="fake", input="first question", max_output_tokens=1)
+    second = client.responses.create(model="fake", input="b", previous_response_id=first.id, max_output_tokens=1)
+    client.responses.delete(first.id)
+    client.responses.create(model="fake", input="c", previous_response_id=second.id, max_output_tokens=1)
+    assert "first question" in prompt_of(server)
+
+
+def test_two_may_go_on_from_one(server: FakeServer, client: openai.OpenAI) -> None:
+    first = client.responses.create(model="fake", input="a", max_output_tokens=1)
+    for text in ("left", "right"):
+        client.responses.create(model="fake", input=text, previous_response_id=first.id, max_output_tokens=1)
+        assert ("left" in prompt_of(server)) is (text == "left")
+
+
+def test_input_items_come_in_pages(client: openai.OpenAI, http: httpx.Client) -> None:
+    items: Any = [{"role": "user", "content": str(number)} for number in range(7)]
+    made = client.responses.create(model="fake", input=items, max_output_tokens=1)
+    listed = list(client.responses.input_items.list(made.id, limit=3))
+    texts = [item.content[0].text for item in listed if item.type == "message" and item.content[0].type == "input_text"]
+    assert texts == list("6543210")
+    page = http.get(f"/v1/responses/{made.id}/input_items", params={"order": "asc", "limit": 2}).json()
+    assert (page["object"], page["has_more"], len(page["data"])) == ("list", True, 2)
+    rest = http.get(f"/v1/responses/{made.id}/input_items", params={"order": "asc", "after": page["last_id"]}).json()
+    assert (rest["has_more"], len(rest["data"])) == (False, 5)
+    for params in ({"limit": "0"}, {"limit": "101"}, {"limit": "x"}, {"order": "up"}, {"after": "none"}):
+        wrong = http.get(f"/v1/responses/{made.id}/input_items", params=params)
+        assert wrong.status_code == 400
+        assert wrong.json()["error"]["param"] in params
+
+
+def test_cancel(client: openai.OpenAI) -> None:
+    made = client.responses.create(model="fake", input="x", max_output_tokens=1)
+    with pytest.raises(openai.BadRequestError, match="has ended"):
+        client.responses.cancel(made.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.cancel("resp_none")
+
+
+def test_a_server_that_keeps_nothing_says_so() -> None:
+    with (
+        running_server(fake, ServerConfig(port=0, response_store_size=0)) as server,
+        httpx.Client(base_url=server.url, timeout=30) as http,
+    ):
+        made = http.post("/v1/responses", json={"input": "x", "max_output_tokens": 1}).json()
+        assert made["store"] is False
+        assert http.get(f"/v1/responses/{made['id']}").status_code == 404
+        for body in ({"store": True}, {"previous_response_id": "resp_1"}):
+            refused = http.post("/v1/responses", json={"input": "x", **body})
+            assert refused.status_code == 400
+            assert "--response-store-size" in refused.json()["error"]["message"]
+
+
+def test_what_is_larger_than_the_store_is_answered_and_not_kept() -> None:
+    config = ServerConfig(port=0, response_store_bytes=2**20)
+
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "x" * 2**20}]}
+    with running_server(fake, config) as server, httpx.Client(base_url=server.url, timeout=30) as http:
+        items = [{"role": "user", "content": "x"}, thought, {"role": "user", "content": "y"}]
+        made = http.post("/v1/responses", json={"input": items, "max_output_tokens": 1}).json()
+        assert made["status"] == "incomplete"
+        assert made["store"] is False
+        assert http.get(f"/v1/responses/{made['id']}").status_code == 404
+
+
+# Truncation
+
+
+def test_the_oldest_turns_leave_first(server: FakeServer, client: openai.OpenAI, http: httpx.Client) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "r" * 300}
+    turns: list[Any] = []
+    for number in range(20):
+        turns += [{"role": "user", "content": f"<{number}>" + "u" * 300}, call, result]
+    turns.append({"role": "user", "content": "last"})
+    body = {"input": turns, "instructions": "be kind", "max_output_tokens": 10}
+    whole = http.post("/v1/responses", json=body)
+    assert whole.status_code == 400
+    assert whole.json()["error"]["code"] == "context_length_exceeded"
+    answer = http.post("/v1/responses", json=body | {"truncation": "auto"}).json()
+    assert answer["truncation"] == "auto"
+    prompt = prompt_of(server)
+    assert "be kind" in prompt
+    assert "last" in prompt
+    kept = [number for number in range(20) if f"<{number}>" in prompt]
+    assert kept == list(range(kept[0], 20))
+    assert 0 < kept[0] < 20
+    assert prompt.count("r" * 300) == len(kept)
+    longest = server.engine.info.max_model_len - 10
+    assert longest - 700 < answer["usage"]["input_tokens"] <= longest
+    fits = client.responses.create(model="fake", input="x", truncation="auto", max_output_tokens=1)
+    assert fits.usage is not None
+    hopeless = http.post("/v1/responses", json={"input": "x" * 5000, "truncation": "auto"})
+    assert hopeless.status_code == 400
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"background": True}, "background"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"prompt": {"id": "p"}}, "prompt"),
+        ({"service_tier": "flex"}, "service_tier"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"tools": [{"type": "mcp", "server_label": "x"}]}, "tools[0]"),
+        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]"),
+        ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+        ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "web_search"}}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "none"}}, "tool_choice"),
+        ({"include": ["reasoning.encrypted_content"]}, "include"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"text": {"format": {"type": "grammar"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
+        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"stream_options": {"include_obfuscation": False}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+        ({"truncation": "middle"}, "truncation"),
+        ({"metadata": {"a": 5}}, "metadata.a"),
+        ({"metadata": {"a": "x" * 513}}, "metadata"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"n": 2}, "n"),
+        ({"input": []}, "input"),
+        ({"input": 5}, "input"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
+        ({"input": [{"type": "computer_call"}]}, "input[0]"),
+        ({"input": [5]}, "input[0]"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content"),
+        ({"input": [{"role": "critic", "content": "x"}]}, "input[0].role"),
+        ({"input": [{"role": "user"}]}, "input[0].content"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "[]"}]}, "input[0].arguments"),
+        ({"input": [{"type": "reasoning", "encrypted_content": "x"}]}, "input[0].encrypted_content"),
+        ({"previous_response_id": "resp_none"}, "previous_response_id"),
+        ({"input": "x" * 5000}, "input"),
+    ],
+    ids=lambda value: json.dumps(value)[:60],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(
+    server: FakeServer, http: httpx.Client, fields: dict[str, Any], param: str
+) -> None:
+    before = len(server.engine.seen)
+    answer = http.post("/v1/responses", json={"input": "x", **fields})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == param
+    assert param in answer.json()["error"]["message"]
+    assert len(server.engine.seen) == before
+
+
+def test_no_model_of_that_name(http: httpx.Client) -> None:
+    assert http.post("/v1/responses", json={"input": "x", "model": "other"}).status_code == 404
+
+
+def test_a_stream_cannot_be_retrieved(client: openai.OpenAI, http: httpx.Client) -> None:
+    made = client.responses.create(model="fake", input="x", max_output_tokens=1)
+    answer = http.get(f"/v1/responses/{made.id}", params={"stream": "true"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "stream"
