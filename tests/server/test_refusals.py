@@ -57,7 +57,7 @@ ILLEGAL = {
     "bad_words": [[""], "word", ["x"] * 1025],
     "prompt_logprobs": [-1, 21],
     "truncate_prompt_tokens": [0, -2],
-    "truncation_side": ["left", "middle", 5],
+    "truncation_side": ["right", "middle", 5],
     "repetition_detection": [
         5,
         {"max_pattern_size": 4},

@@ -21,6 +21,10 @@ class AnswerOptions:
 
     num_top_logprobs: int | None = None
     """None: no logprobs."""
+    named_logprobs: bool = False
+    """They are those of ids that the request names."""
+    tokens_as_ids: bool = False
+    """Logprobs spell tokens as `token_id:7`."""
     num_prompt_logprobs: int | None = None
     """vLLM's `prompt_logprobs`; None: not asked for."""
     echo: bool = False
@@ -125,7 +129,13 @@ class ChoiceWriter:
         self._waiting_scores: list[ScoredToken] = []
         self._keeper: ScoreKeeper | None = None
         if tokenizer is not None and options.num_top_logprobs is not None:
-            texts = TokenTexts(tokenizer, options.num_top_logprobs, skip_special=options.skip_special)
+            texts = TokenTexts(
+                tokenizer,
+                options.num_top_logprobs,
+                skip_special=options.skip_special,
+                as_ids=options.tokens_as_ids,
+                named=options.named_logprobs,
+            )
             if options.echo:
                 self._waiting_scores = texts.score_prompt(prompt.token_ids, rows or (), prompt.text)
             self._keeper = ScoreKeeper(texts, len(prompt.text) if options.echo else 0)

@@ -93,6 +93,8 @@ class ChatCompletions:
 def _options(body: ChatBody, params: SamplingParams, plan: AnswerPlan) -> AnswerOptions:
     return AnswerOptions(
         num_top_logprobs=params.logprobs,
+        named_logprobs=bool(params.logprob_token_ids),
+        tokens_as_ids=bool(body.return_tokens_as_token_ids),
         num_prompt_logprobs=body.prompt_logprobs,
         return_token_ids=bool(body.return_token_ids),
         skip_special=params.skip_special_tokens,

@@ -28,9 +28,6 @@ class ChatBody(GenerationBody):
         Honoured("for templates that read it; `none` turns thinking off where the template has a switch"),
     ] = None
     include_reasoning: Annotated[bool | None, Honoured("false: reasoning is left out of the answer")] = None
-    thinking_token_budget: Annotated[
-        int | None, Honoured("most tokens of reasoning, then its end is written for the model; -1: any number")
-    ] = None
     chat_template: Annotated[
         str | None, Honoured("in place of the model's; only with `--trust-request-chat-template`")
     ] = None

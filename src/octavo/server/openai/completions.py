@@ -13,6 +13,7 @@ from octavo.server.body import read_body
 from octavo.server.context import ServerContext, tenant_of
 from octavo.server.conversation.answer import Answer, AnswerOrder
 from octavo.server.conversation.pieces import AnswerOptions, Piece, PromptWriter
+from octavo.server.conversation.reasoning_markers import budget_of_prompts
 from octavo.server.generation import GenerationOrder
 from octavo.server.openai.answer import SpelledAnswer, finish_reason
 from octavo.server.openai.completion_body import CompletionBody
@@ -91,11 +92,13 @@ class Completions:
     async def _order(self, body: CompletionBody, arrival: float, tenant: str) -> AnswerOrder:
         check_streaming(body)
         _check_best_of(body)
+        _check_named_logprobs(body)
         _check_num_answers(body)
         _check_one_prompt(body)
         options = self._options(body)
         params = self._params(body)
         prompts = [await self._prompt(body, prompt, params) for prompt in body.prompt]
+        params = self._with_budget(body, prompts, params)
         generation = GenerationOrder(
             request_id=f"cmpl-{uuid.uuid4().hex}",
             prompts=[prompt.token_ids for prompt in prompts],
@@ -107,11 +110,25 @@ class Completions:
         )
         return AnswerOrder(generation=generation, prompts=prompts, options=options, arrival=arrival)
 
+    def _with_budget(self, body: CompletionBody, prompts: list[Prompt], params: SamplingParams) -> SamplingParams:
+        if body.thinking_token_budget in (None, -1):
+            return params
+        return params.replace(
+            reasoning=budget_of_prompts(
+                self._server,
+                [prompt.token_ids for prompt in prompts],
+                shape=params.structured_outputs,
+                budget=body.thinking_token_budget,
+            )
+        )
+
     def _options(self, body: CompletionBody) -> AnswerOptions:
         if body.logprobs is not None and self._server.engine.tokenizer is None:
             raise InvalidRequestError("logprobs", body.logprobs, "this server runs without a tokenizer to spell tokens")
         return AnswerOptions(
             num_top_logprobs=body.logprobs,
+            named_logprobs=bool(body.logprob_token_ids),
+            tokens_as_ids=bool(body.return_tokens_as_token_ids),
             num_prompt_logprobs=body.prompt_logprobs,
             echo=bool(body.echo),
             return_token_ids=bool(body.return_token_ids),
@@ -160,6 +177,12 @@ def _check_num_answers(body: CompletionBody) -> None:
 def _check_one_prompt(body: CompletionBody) -> None:
     if body.session_id is not None and len(body.prompt) > 1:
         raise InvalidRequestError("session_id", body.session_id, f"goes with one prompt, not with {len(body.prompt)}")
+
+
+def _check_named_logprobs(body: CompletionBody) -> None:
+    if body.logprob_token_ids and body.max_tokens == 0:
+        problem = "are those of the answer's positions, and max_tokens=0 asks for none"
+        raise InvalidRequestError("logprob_token_ids", body.logprob_token_ids, problem)
 
 
 def _check_best_of(body: CompletionBody) -> None:

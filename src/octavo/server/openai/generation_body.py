@@ -78,9 +78,21 @@ class GenerationBody(RequestBody):
     skip_special_tokens: Annotated[bool | None, Honoured("true by default")] = None
     bad_words: Annotated[list[str] | None, Honoured("words that must not appear")] = None
     allowed_token_ids: Annotated[list[int] | None, Honoured("only these can be sampled")] = None
+    logprob_token_ids: Annotated[
+        list[int] | None, Honoured("with logprobs: those of these ids (up to 128) in place of the most probable ones")
+    ] = None
+    return_tokens_as_token_ids: Annotated[
+        bool | None, Honoured("logprobs spell tokens as `token_id:7`, which no two tokens share")
+    ] = None
     repetition_detection: Annotated[
         RepetitionBody | None,
         Honoured("`min_count` copies of 1 to `max_pattern_size` tokens at the end: finish reason `repetition`"),
+    ] = None
+    thinking_token_budget: Annotated[
+        int | None, Honoured("most tokens of reasoning, then its end is written for the model; -1: any number")
+    ] = None
+    logits_processors: Annotated[
+        dict[str, dict[str, Any]] | None, Honoured("plug-ins of `--logits-processors` and their arguments, by name")
     ] = None
     spaces_between_special_tokens: Annotated[
         bool | None, Honoured("special tokens stand without added spaces: true is refused where they are shown")

@@ -26,9 +26,10 @@ SAME_NAME = (
     "ignore_eos",
     "skip_special_tokens",
     "prompt_logprobs",
+    "logits_processors",
 )
 """Fields that pass as they are."""
-AS_TUPLE = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
+AS_TUPLE = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids", "logprob_token_ids")
 """List fields."""
 
 
@@ -84,12 +85,12 @@ def _check_special_spaces(body: GenerationBody) -> None:
 
 
 def _check_truncation(body: GenerationBody) -> None:
-    """Refuses a side without a length.
+    """Refuses a side without a length, but for the one that is the default.
 
     Raises:
         InvalidRequestError: naming the field.
     """
-    if body.truncation_side is not None and body.truncate_prompt_tokens is None:
+    if body.truncation_side == "right" and body.truncate_prompt_tokens is None:
         raise InvalidRequestError("truncation_side", body.truncation_side, "needs truncate_prompt_tokens")
 
 
