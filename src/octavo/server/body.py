@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from octavo.errors import InvalidRequestError
+from octavo.server.connection import end_tasks
 from octavo.server.context import ServerContext
 from octavo.server.errors import ApiError, took_too_long
 from octavo.server.fields import RequestBody
@@ -61,9 +62,7 @@ async def _read_while_taken(request: Request, server: ServerContext) -> bytes:
             return reading.result()
         raise refusing.result() if refusing.done() else took_too_long("the request's body", patience)
     finally:
-        for task in (reading, refusing):
-            task.cancel()
-        await asyncio.wait({reading, refusing})
+        await end_tasks(reading, refusing)
 
 
 async def _read_limited(request: Request, max_bytes: int) -> bytes:

@@ -38,9 +38,21 @@ async def while_connected(work: Coroutine[Any, Any, Result], receive: Receive, s
             raise ClientGoneError
         raise stop.result()
     finally:
-        for task in (worker, gone, stop):
-            task.cancel()
-        await asyncio.wait({worker, gone, stop}, timeout=GIVE_BACK_S)
+        await end_tasks(worker, gone, stop, patience_s=GIVE_BACK_S)
+
+
+async def end_tasks(*tasks: "asyncio.Future[Any]", patience_s: float | None = None) -> None:
+    """Cancels tasks whose results nobody wants and waits for them. What one raises on its way out is nobody's business
+    either; unfetched, asyncio would report it as lost."""
+    for task in tasks:
+        task.cancel()
+        task.add_done_callback(_fetch)
+    await asyncio.wait(tasks, timeout=patience_s)
+
+
+def _fetch(task: "asyncio.Future[Any]") -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,5 +1,6 @@
 """Server-sent events: one JSON object per event, errors in the stream once it has begun."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -13,6 +14,10 @@ from octavo.server.errors import ApiError, from_exception
 from octavo.server.state import ServerState
 
 DONE = b"data: [DONE]\n\n"
+MAX_PARTS_IN_A_ROW = 2
+"""Parts that are sent before others get their turn. Where many are ready at once, nobody would notice meanwhile that
+the client has left, and asyncio complains of the fifth write to a connection that is lost; so many may be written before
+and after it is told of the loss."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -93,9 +98,13 @@ class EventStream(Response):
             await self._send_error(error, scope, receive, send)
 
     async def _send_all(self, send: Send) -> None:
+        num_sent = 0
         async with aclosing(self._objects):
             async for item in self._objects:
                 await self._send_part(self._spelling.event(item), send)
+                num_sent += 1
+                if num_sent % MAX_PARTS_IN_A_ROW == 0:
+                    await asyncio.sleep(0)
         await self._send_part(self._spelling.end(), send, last=True)
 
     async def _send_part(self, part: bytes, send: Send, *, last: bool = False) -> None:
