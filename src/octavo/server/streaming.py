@@ -16,8 +16,8 @@ from octavo.server.state import ServerState
 DONE = b"data: [DONE]\n\n"
 MAX_PARTS_IN_A_ROW = 2
 """Parts that are sent before others get their turn. Where many are ready at once, nobody would notice meanwhile that
-the client has left, and asyncio complains of the fifth write to a connection that is lost; so many may be written before
-and after it is told of the loss."""
+the client has left. And asyncio complains of the fifth write to a lost connection; so many may be written before and
+after the turn in which it is told of the loss."""
 _encode = msgspec.json.Encoder().encode
 
 
