@@ -13,7 +13,7 @@ from octavo.config import EngineConfig
 from octavo.engine.build import Instrument, build_core
 from octavo.engine.words import Words, load_words
 from octavo.execution.loader import open_checkpoint
-from octavo.execution.protocols import Float32, Int32, ProgramExecutor, SampledRows, Sampler, StepBatch
+from octavo.execution.protocols import Float32, Int32, ProgramExecutor, SampledRows, Sampler, StepBatch, TokenMasks
 from octavo.hub import resolve
 from octavo.kv.spec import KVLayout
 from octavo.request.outputs import FinishReason, LogprobRow
@@ -129,8 +129,11 @@ class SoundSampler:
         self.victims.discard(slot)
         self.inner.remove(slot)
 
-    def sample(self, logits: Float32, slots: Int32) -> SampledRows:
-        return self.inner.sample(logits, slots)
+    def prepare(self, slots: Int32) -> None:
+        self.inner.prepare(slots)
+
+    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
+        return self.inner.sample(logits, slots, masks)
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
         return self.inner.score(logits, targets, num_logprobs)
@@ -156,18 +159,18 @@ class TakesNobodyIn(SoundSampler):
 class RaisesBeforeItDraws(SoundSampler):
     """A row of a victim raises before any token is drawn."""
 
-    def sample(self, logits: Float32, slots: Int32) -> SampledRows:
+    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
         if not self.victims.isdisjoint(slots.tolist()):
             self.num_faults += 1
             raise ValueError("a processor that fails")
-        return self.inner.sample(logits, slots)
+        return self.inner.sample(logits, slots, masks)
 
 
 class RaisesAfterItDrew(SoundSampler):
     """The same after all tokens were drawn and counted."""
 
-    def sample(self, logits: Float32, slots: Int32) -> SampledRows:
-        rows = self.inner.sample(logits, slots)
+    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
+        rows = self.inner.sample(logits, slots, masks)
         if not self.victims.isdisjoint(slots.tolist()):
             self.num_faults += 1
             raise MemoryError("no room for the answer")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from octavo.errors import WorkerLostError
-from octavo.execution.protocols import Float32, Int32, ProgramExecutor, SampledRows, Sampler, StepBatch
+from octavo.execution.protocols import Float32, Int32, ProgramExecutor, SampledRows, Sampler, StepBatch, TokenMasks
 from octavo.request.params import SamplingParams
 from tests.equality.faults import MARK, NAN_TOKEN, SoundExecutor, SoundSampler
 
@@ -76,9 +76,9 @@ class MarkedSampler(SoundSampler):
         self._prompt_by_slot[slot] = prompt_token_ids
         self._num_drawn[slot] = len(output_token_ids)
 
-    def sample(self, logits: Float32, slots: Int32) -> SampledRows:
+    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
         self._raise_at("sampler, before", slots)
-        rows = self.inner.sample(logits, slots)
+        rows = self.inner.sample(logits, slots, masks)
         self._raise_at("sampler, after", slots)
         for slot in slots.tolist():
             self._num_drawn[slot] += 1

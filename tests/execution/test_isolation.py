@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from octavo.errors import InvalidRequestError, WorkerLostError
 from octavo.execution.isolation import isolate
 from octavo.execution.nan import rows_with_nan
-from octavo.execution.protocols import Float32, Int32, SampledRows, StepBatch
+from octavo.execution.protocols import Float32, Int32, SampledRows, StepBatch, TokenMasks
 from octavo.execution.runner import MAX_LOST_PROBES, Runner
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
@@ -90,8 +90,8 @@ class TouchySampler(ArgmaxSampler):
             raise InvalidRequestError("logit_bias", {77: 1}, "no such token")
         super().add(slot, params, eos_token_ids, prompt_token_ids, output_token_ids)
 
-    def sample(self, logits: Float32, slots: Int32) -> SampledRows:
-        rows = super().sample(logits, slots)
+    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
+        rows = super().sample(logits, slots, masks)
         for slot, token in zip(slots.tolist(), rows.token_ids.tolist(), strict=True):
             if slot in self.raising:
                 raise MemoryError

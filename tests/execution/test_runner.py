@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from octavo.execution.protocols import Float32, Int32, SampledRows, StepBatch
+from octavo.execution.protocols import Float32, Int32, SampledRows, StepBatch, TokenMasks
 from octavo.execution.runner import Runner
 from octavo.kv.spec import AttentionSpec, KVDtype, KVLayout, lay_out
 from octavo.request.outputs import LogprobRow
@@ -57,6 +57,8 @@ class ArgmaxSampler:
     def __init__(self, failing_slots: Sequence[int] = ()) -> None:
         self.failing_slots = set(failing_slots)
         self.added: dict[int, tuple[list[int], list[int]]] = {}
+        self.prepared: list[list[int]] = []
+        """Slots that were announced."""
 
     def add(
         self,
@@ -71,7 +73,10 @@ class ArgmaxSampler:
     def remove(self, slot: int) -> None:
         del self.added[slot]
 
-    def sample(self, logits: Float32, slots: Int32) -> SampledRows:
+    def prepare(self, slots: Int32) -> None:
+        self.prepared.append(slots.tolist())
+
+    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
         ids = logits.argmax(axis=1).astype(np.int32)
         errors = {row: "bad row" for row, slot in enumerate(slots.tolist()) if slot in self.failing_slots}
         ids[list(errors)] = -1

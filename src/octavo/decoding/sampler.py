@@ -80,6 +80,9 @@ class NativeSampler:
         self._budgets.remove(slot)
         self._processors.remove(slot)
 
+    def prepare(self, slots: Int32) -> None:
+        """See `Sampler`. There is nothing to do."""
+
     def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
         """Samples row i of `logits` `[rows, vocab_size]` for the request in `slots[i]` and counts the token as output.
 

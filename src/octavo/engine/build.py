@@ -1,13 +1,19 @@
 """Composes an engine core from a model's files: program, KV memory, executor, sampler, scheduler."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from octavo import _native
 from octavo.config import EngineConfig
 from octavo.decoding.sampler import NativeSampler
 from octavo.engine.core import EngineCore
 from octavo.engine.fingerprint import numerics_fingerprint, weights_name
+from octavo.engine.grammar_desk import GrammarDesk
+from octavo.engine.grammars import load_tokenizer, with_grammars
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.kv_sockets import EventSockets, bind_sockets
 from octavo.engine.kv_tiers import open_tiers
@@ -31,6 +37,9 @@ from octavo.model.program import Program
 from octavo.platform.cpu import describe_machine
 from octavo.scheduling.scheduler import Scheduler
 
+if TYPE_CHECKING:
+    from octavo.text.tokenizer import Tokenizer
+
 Instrument = Callable[[ProgramExecutor, Sampler], tuple[ProgramExecutor, Sampler]]
 """Puts something between the runner and what it drives."""
 
@@ -41,12 +50,17 @@ def as_they_are(executor: ProgramExecutor, sampler: Sampler) -> tuple[ProgramExe
 
 
 def build_core(
-    config: EngineConfig, files: ModelFiles, clock: Callable[[], float], instrument: Instrument = as_they_are
+    config: EngineConfig,
+    files: ModelFiles,
+    clock: Callable[[], float],
+    instrument: Instrument = as_they_are,
+    tokenizer: Tokenizer | None = None,
 ) -> tuple[EngineCore, EngineInfo]:
     """Loads a model and sets an engine core up around it.
 
     Args:
         instrument: for whoever wants to see or disturb what happens below the runner.
+        tokenizer: of the model, if this process has it already; else it is loaded when a grammar needs it.
 
     Raises:
         ModelFileError, UnsupportedModelError: the files are not what Octavo can run.
@@ -54,7 +68,7 @@ def build_core(
     """
     sockets = bind_sockets(config.kv_events)  # before a model is loaded in vain
     try:
-        return _build(config, files, clock, instrument, sockets)
+        return _build(config, files, clock, instrument, tokenizer, sockets)
     except BaseException:
         if sockets is not None:
             sockets.close()
@@ -66,6 +80,7 @@ def _build(
     files: ModelFiles,
     clock: Callable[[], float],
     instrument: Instrument,
+    tokenizer: Tokenizer | None,
     sockets: EventSockets | None,
 ) -> tuple[EngineCore, EngineInfo]:
     policy = scheduling_policy(config.scheduler)
@@ -84,24 +99,21 @@ def _build(
     loaded = _Loaded(config, program, weights, memory, threads, isa)
     executor, pool = _EXECUTORS[config.execution.executor](loaded)
     times.mark("pack", clock())
-    sampler = NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa, processors)
+    native = NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa, processors)
+    instrumented, plain = instrument(executor, native)
+    grammars, sampler = _with_grammars(plain, config, files, tokenizer, valid_vocab_size)
     runner = Runner(
-        *instrument(executor, sampler),
+        instrumented,
+        sampler,
         max_num_seqs=config.scheduler.max_num_seqs,
         max_model_len=memory.max_model_len,
         clock=clock,
     )
     fingerprint = _fingerprint(loaded, files)
-    manager = KVManager(
-        memory.layout,
-        enable_prefix_caching=config.cache.enable_prefix_caching,
-        sub_block_match=config.cache.sub_block_match,
-        max_step_tokens=config.scheduler.max_num_batched_tokens,
-        fingerprint=fingerprint,
-    )
-    pins = _pins(config, manager, memory)
+    manager, pins = _kv(config, memory, fingerprint)
     tiers, desk, found_tiers = open_tiers(config.cache, executor, manager, fingerprint)
-    scheduler = Scheduler(config.scheduler, manager, memory.max_model_len, policy, pins, tiers)
+    max_model_len, compiles = memory.max_model_len, grammars is not None
+    scheduler = Scheduler(config.scheduler, manager, max_model_len, policy, pins, tiers, compiles_grammars=compiles)
     names = config.model.served_model_name or (files.name,)
     publisher = None if sockets is None else KVPublisher(sockets, config.kv_events, memory.layout, names[0])
     if publisher is not None:
@@ -138,7 +150,7 @@ def _build(
         logits_processors=tuple(processors),
         start_s=times.seconds,
     )
-    return EngineCore(scheduler, runner, clock, publisher, desk), info
+    return EngineCore(scheduler, runner, clock, publisher, desk, grammars), info
 
 
 def _pins(config: EngineConfig, manager: KVManager, memory: MemoryPlan) -> Pins:
@@ -160,6 +172,34 @@ class _Loaded:
     memory: MemoryPlan
     threads: int
     isa: str
+
+
+def _kv(config: EngineConfig, memory: MemoryPlan, fingerprint: str) -> tuple[KVManager, Pins]:
+    """The KV memory as it is decided about, and the sessions that hold some of it."""
+    manager = KVManager(
+        memory.layout,
+        enable_prefix_caching=config.cache.enable_prefix_caching,
+        sub_block_match=config.cache.sub_block_match,
+        max_step_tokens=config.scheduler.max_num_batched_tokens,
+        fingerprint=fingerprint,
+    )
+    pins = Pins(
+        manager,
+        memory.max_model_len,
+        max_share=config.cache.max_pinned_share,
+        max_tokens_per_tenant=config.cache.max_pinned_tokens_per_key,
+    )
+    return manager, pins
+
+
+def _with_grammars(
+    sampler: Sampler, config: EngineConfig, files: ModelFiles, tokenizer: Tokenizer | None, vocab_size: int
+) -> tuple[GrammarDesk | None, Sampler]:
+    """Answers of a given shape, if there is a tokenizer: a grammar is about the bytes of tokens."""
+    if config.model.skip_tokenizer_init:
+        return None, sampler
+    loader = partial(load_tokenizer, files) if tokenizer is None else lambda: tokenizer
+    return with_grammars(sampler, loader, vocab_size)
 
 
 def _fingerprint(loaded: _Loaded, files: ModelFiles) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from octavo.engine.grammar_desk import GrammarDesk
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.ledgers import Ledgers
 from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
 from octavo.engine.step_rates import StepRates
 from octavo.engine.stepping import InBackground, InTurn, Stepping
 from octavo.engine.transfer_desk import TransferDesk
-from octavo.engine.waker import Waker
+from octavo.engine.waker import wait_for_any
 from octavo.execution.protocols import StepExecutor
 from octavo.request.control import EngineLoad, PauseMode
 from octavo.request.ledger import ChoiceLedger, RequestLedger
@@ -45,18 +46,25 @@ class EngineCore:
         clock: Callable[[], float],
         publisher: KVPublisher | None = None,
         desk: TransferDesk | None = None,
+        grammars: GrammarDesk | None = None,
     ) -> None:
         """
         Args:
             publisher: hears of changes of the cache (its `observer` has been introduced to whoever makes them); the
                 core tells it when a step is done, and closes it.
             desk: of the stores of the scheduler's tiers; None: there are none.
+            grammars: for answers of a given shape; None: the scheduler refuses them.
         """
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
         self._publisher = publisher
         self._desk = desk
+        self._grammars = grammars
+        self.wakers = tuple(one.waker for one in (desk, grammars) if one is not None)
+        """What is woken when a helper has something to report."""
+        self._refused: list[RequestOutput] = []
+        """Ends of requests whose grammars cannot be had, until `step` returns them."""
         self._stepping: Stepping = InBackground(executor) if scheduler.max_in_flight > 1 else InTurn(executor)
         self._in_flight: deque[StepPlan] = deque()
         self._waits = False
@@ -177,47 +185,51 @@ class EngineCore:
         """See `Pins.states`."""
         return self._scheduler.pins.states(tenant, self._clock())
 
-    @property
-    def waker(self) -> Waker | None:
-        """What is woken when a store has something to report."""
-        return None if self._desk is None else self._desk.waker
-
     def patience_s(self) -> float | None:
-        """How long `step` would have nothing to do, if neither a message nor the waker come first; None: for ever. For
+        """How long `step` would have nothing to do, if neither a message nor a waker come first; None: for ever. For
         a core that has just been stepped."""
         if self._in_flight or (self._scheduler.has_work and not self._waits):
             return 0.0
-        lease_end_s = self._scheduler.next_lease_end_s()
-        return None if lease_end_s is None else max(0.0, lease_end_s - self._clock())
+        ends = (self._scheduler.next_lease_end_s(), None if self._grammars is None else self._grammars.deadline_s())
+        end_s = min((end for end in ends if end is not None), default=None)
+        return None if end_s is None else max(0.0, end_s - self._clock())
 
     def rest(self, most_s: float) -> None:
-        """Waits, at most so long, while all requests wait for KV."""
-        if self._desk is not None and self._waits:
+        """Waits, at most so long, while all requests wait for KV or for grammars."""
+        if self._waits:
             patience_s = self.patience_s()
-            self._desk.waker.wait(most_s if patience_s is None else min(most_s, patience_s))
+            wait_for_any(self.wakers, most_s if patience_s is None else min(most_s, patience_s))
+
+    def prepare_for_grammars(self) -> None:
+        """Has the first grammar not wait for what all of them need; for a time when nobody waits for the core."""
+        if self._grammars is not None:
+            self._grammars.prepare()
 
     def step(self) -> list[RequestOutput]:
         """Plans as far ahead as the scheduler does, waits for the oldest step in flight and takes its result in.
-        Nothing comes of it if all requests wait for KV or the end of a pause, or there are none.
+        Nothing comes of it if all requests wait for KV, for grammars or for the end of a pause, or there are none.
 
         Any exception out of here means that the executor is lost, and with it the engine.
         """
         self._plan_ahead()
+        refused, self._refused = self._refused, []
         if not self._in_flight:
             if self._publisher is not None:
                 self._publisher.flush()  # stores may have reported something
-            return []
+            self._close_ledgers(refused)
+            return refused
         self.before_landing(self._in_flight[-1])
         result = self._stepping.land()
         landed = self._clock()
         plan = self._in_flight.popleft()
-        outputs = self._scheduler.update(plan, result, landed)
-        for output in outputs:
-            if output.finish_reason is not None and output.stats is not None:
-                self._ledgers.closed(output.request_id, output.finish_reason, output.stats)
+        outputs = refused + self._scheduler.update(plan, result, landed)
+        self._close_ledgers(outputs)
         self._rates.measured(plan, result.timings)
         if self._desk is not None:
             self._desk.landed(result.step)
+        if self._grammars is not None:
+            self._grammars.landed(result.step)
+            self._pass_on_grammar_orders(self._grammars, landed)
         spent = self._step_seconds
         spent["prepare_s"] += result.timings.prepare_s
         spent["execute_s"] += result.timings.execute_s
@@ -226,6 +238,11 @@ class EngineCore:
             self._publisher.flush()
         spent["update_s"] += self._clock() - landed
         return outputs
+
+    def _close_ledgers(self, outputs: Iterable[RequestOutput]) -> None:
+        for output in outputs:
+            if output.finish_reason is not None and output.stats is not None:
+                self._ledgers.closed(output.request_id, output.finish_reason, output.stats)
 
     def _plan_ahead(self) -> None:
         while len(self._in_flight) < self._scheduler.max_in_flight:
@@ -241,6 +258,7 @@ class EngineCore:
     def _schedule(self, now_s: float) -> StepPlan | None:
         """Plans a step between what stores have reported and what they are told. Orders go out first: no step may run
         while a store still touches blocks that it was given."""
+        self._see_to_grammars(now_s)
         desk = self._desk
         if desk is None:
             return self._scheduler.schedule(now_s)
@@ -250,6 +268,17 @@ class EngineCore:
         if orders is not None:
             desk.obey(orders)
         return plan
+
+    def _see_to_grammars(self, now_s: float) -> None:
+        """Passes on what is asked for and takes in what is there: a grammar that is known holds nobody up."""
+        if self._grammars is not None:
+            self._pass_on_grammar_orders(self._grammars, now_s)
+            self._refused += self._scheduler.take_in_ready(self._grammars.poll(now_s), now_s)
+
+    def _pass_on_grammar_orders(self, grammars: GrammarDesk, now_s: float) -> None:
+        orders = self._scheduler.grammar_orders()
+        if orders is not None:
+            grammars.obey(orders, self._in_flight[-1].step if self._in_flight else None, now_s)
 
     def load(self) -> EngineLoad:
         """How busy the core is, with the totals of its counters; step times in seconds beside them."""
@@ -282,6 +311,8 @@ class EngineCore:
             if orders is not None:
                 desk.obey(orders)
             desk.close()
+        if self._grammars is not None:
+            self._grammars.close()
         self._executor.close()
         if self._publisher is not None:
             self._publisher.close()

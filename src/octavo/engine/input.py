@@ -61,9 +61,9 @@ class InputProcessor:
         Raises:
             InvalidRequestError: naming the field, the value and what would be allowed.
         """
-        if params.structured_outputs is not None:
+        if params.structured_outputs is not None and self._tokenizer is None:
             spec = params.structured_outputs
-            raise InvalidRequestError(spec.field, spec.kind, "answers of a given shape cannot be asked for yet")
+            raise InvalidRequestError(spec.field, spec.kind, "no tokenizer is loaded (skip_tokenizer_init)")
         prompt_token_ids = self.encode(prompt)
         params = self._complete(params, len(prompt_token_ids))
         eos_token_ids = () if params.ignore_eos else self._info.eos_token_ids

@@ -49,7 +49,7 @@ class LLM:
         config = EngineConfig.from_fields({"model": os.fspath(model), **settings})
         files = resolve(config.model.model)
         words = load_words(config, files)
-        core, info = build_core(config, files, time.monotonic)
+        core, info = build_core(config, files, time.monotonic, tokenizer=words.tokenizer)
         self._take(core, words, info, config.model.seed)
 
     @classmethod

@@ -58,7 +58,7 @@ class ChoiceStream:
         ids, text, stop = output.new_token_ids, "", None
         used = len(ids)
         if self._text is not None:
-            by_stop_token = output.finish_reason is FinishReason.STOP
+            by_stop_token = output.finish_reason is FinishReason.STOP and not output.ends_with_text
             step = self._text.push(ids, ends_with_stop_token=by_stop_token)
             text, used, stop = step.text, step.num_tokens, step.stop
             self._held_offsets += step.text_offsets
@@ -83,10 +83,17 @@ class ChoiceStream:
             text_offsets=text_offsets,
             finish_reason=reason,
             stop_reason=REPETITION_REASON if reason is FinishReason.REPETITION else stop_reason,
-            error=output.error,
+            error=_error_text(output),
             error_status=output.error_status,
             stats=output.stats if reason is not None else None,
         )
+
+
+def _error_text(output: RequestOutput) -> str | None:
+    """What went wrong; of a request that was not taken with the field that it is about."""
+    if output.error is None or not output.error_field:
+        return output.error
+    return f"{output.error_field}: {output.error}"
 
 
 def _open_text(params: SamplingParams, tokenizer: Tokenizer | None) -> TextStream | None:

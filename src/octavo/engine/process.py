@@ -32,6 +32,9 @@ from octavo.request.control import ControlReply, ControlRequest
 from octavo.request.outputs import RequestOutput
 from octavo.request.pin import PinRequest
 
+PREPARE_AFTER_MS = 500
+"""Right at its start others need the processor more: the front end is still being imported."""
+
 
 def main() -> int:
     """Runs a core until it is told to shut down (exit 0), cannot start or breaks (exit 1)."""
@@ -113,12 +116,13 @@ class CoreLoop:
         core.before_landing = loads.before
         self._lines = lines
         self._stopping = False
+        self._has_rested = False
         self._records = Records(time.monotonic)
         self._poller = zmq.Poller()
         for socket in lines.sockets:
             self._poller.register(socket, zmq.POLLIN)
-        if core.waker is not None:
-            self._poller.register(core.waker, zmq.POLLIN)
+        for waker in core.wakers:
+            self._poller.register(waker, zmq.POLLIN)
         self._handlers = {Kind.REQUEST.frame: self._take_request, Kind.CONTROL.frame: self._take_control}
         self._commands = {
             "abort": self._abort,
@@ -159,9 +163,19 @@ class CoreLoop:
         patience_s = self._core.patience_s()
         if patience_s != 0.0:
             self._loads.send()
-            self._poller.poll(None if patience_s is None else math.ceil(patience_s * 1e3))
+            self._wait(None if patience_s is None else math.ceil(patience_s * 1e3))
         for client, kind, payload in self._lines.messages():
             self._handlers[kind](client, payload)
+
+    def _wait(self, most_ms: int | None) -> None:
+        """Waits for something to do. The first time that nothing comes for a while, and nobody waits for anything, is
+        when the core prepares for grammars."""
+        if most_ms is None and not self._has_rested:
+            self._has_rested = True
+            if self._poller.poll(PREPARE_AFTER_MS):
+                return
+            self._core.prepare_for_grammars()
+        self._poller.poll(most_ms)
 
     def _take_request(self, client: int, payload: bytes) -> None:
         try:

@@ -3,6 +3,7 @@
 import os
 import select
 import threading
+from collections.abc import Sequence
 
 
 class Waker:
@@ -36,7 +37,7 @@ class Waker:
 
     def wait(self, timeout_s: float | None) -> None:
         """Waits until the flag is raised, or for so long."""
-        select.select([self._end], [], [], timeout_s)
+        wait_for_any([self], timeout_s)
 
     def close(self) -> None:
         """Idempotent."""
@@ -46,3 +47,11 @@ class Waker:
                 self._is_raised = False
                 os.close(self._end)
                 os.close(self._other_end)
+
+
+def wait_for_any(wakers: Sequence[Waker], timeout_s: float | None) -> None:
+    """Waits until one of the flags is raised, or for so long."""
+    poller = select.poll()
+    for waker in wakers:
+        poller.register(waker, select.POLLIN)
+    poller.poll(None if timeout_s is None else 1e3 * timeout_s)

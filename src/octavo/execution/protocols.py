@@ -12,6 +12,8 @@ from octavo.kv.spec import KVLayout
 from octavo.kv.transfer import BlockName, TransferEvent, TransferPlan
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
+from octavo.request.ready import ReadyEvent
+from octavo.request.structured import StructuredSpec
 from octavo.scheduling.plan import BlockCopy, StepPlan, StepResult
 
 Int32 = npt.NDArray[np.int32]
@@ -123,6 +125,8 @@ class SampledRows:
     """One entry per row; None where the request did not ask. Empty list: no row asked."""
     errors: dict[int, str] = field(default_factory=dict)
     """row -> what is wrong with that row alone (NaN logits, no token left to sample); its token id is -1."""
+    completed: list[int] = field(default_factory=list)
+    """Rows whose answers are whole, where nothing could follow but an end token that they may not have."""
 
 
 class Sampler(Protocol):
@@ -141,6 +145,11 @@ class Sampler(Protocol):
 
     def remove(self, slot: int) -> None:
         """Forgets the request in a slot."""
+        ...
+
+    def prepare(self, slots: Int32) -> None:
+        """These slots will be sampled next: what can be done for it while their logits are computed may begin now. The
+        call returns at once. It may be made again without a call of `sample` in between, for other slots."""
         ...
 
     def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
@@ -167,6 +176,39 @@ class StepExecutor(Protocol):
 
     def close(self) -> None:
         """Releases everything; idempotent."""
+        ...
+
+
+class GrammarCompiler(Protocol):
+    """Compiles the grammars of requests on the executing side, and keeps them for the sampler there: a spec crosses, a
+    compiled grammar never does.
+
+    All methods are called by the thread of the engine core and return at once. At construction a compiler is given a
+    callable that it calls, from a thread of its own, whenever `poll` has something.
+    """
+
+    def prepare(self) -> None:
+        """Does, beside the caller, what would hold up the first compilation; idempotent."""
+        ...
+
+    def request(self, ticket: int, spec: StructuredSpec, now_s: float) -> None:
+        """Asks for a grammar; `poll` will say what has become of it. It is kept until `release`."""
+        ...
+
+    def release(self, ticket: int) -> None:
+        """A request needs its grammar no more, or does not wait for it any more; no-op for any other."""
+        ...
+
+    def poll(self, now_s: float) -> list[ReadyEvent]:
+        """What has come of requests since the last call, or will not come in time."""
+        ...
+
+    def deadline_s(self) -> float | None:
+        """When `poll` will end a wait, if nothing happens before; None: nobody waits."""
+        ...
+
+    def close(self) -> None:
+        """Ends the threads, as soon as they can; nobody is told anything any more. Idempotent."""
         ...
 
 

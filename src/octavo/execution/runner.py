@@ -167,6 +167,7 @@ class Runner:
         step = self._batch.prepare(plan, places, slots)
         if not copies:
             step.batch.block_copies = ()
+        self._sampler.prepare(step.sampling_slots)
         prepared = self._clock()
         logits = self._executor.run(step.batch)
         broken = self._first_broken(step.batch, places)
@@ -255,6 +256,7 @@ def _problem(request_id: str, error: Exception) -> str:
 def _result(plan: StepPlan, parts: Sequence[_Part], errors: dict[str, str]) -> StepResult:
     """The parts in one piece. `errors`: of requests that have no part, by id."""
     token_ids: list[tuple[int, ...]] = [()] * len(plan.request_ids)
+    completed: list[str] = []
     logprobs: list[tuple[LogprobRow, ...] | None] = [None] * len(plan.request_ids)
     prompt_logprobs: dict[str, list[LogprobRow]] = {}
     for part in parts:
@@ -267,6 +269,7 @@ def _result(plan: StepPlan, parts: Sequence[_Part], errors: dict[str, str]) -> S
         for place, position in part.broken.items():
             token_ids[place] = ()
             errors[plan.request_ids[place]] = f"the model gives no number (NaN) for the token at position {position}"
+        completed += [plan.request_ids[part.sampling[row]] for row in part.sampled.completed]
         for row, problem in part.sampled.errors.items():
             errors.setdefault(plan.request_ids[part.sampling[row]], problem)
         prompt_logprobs |= part.prompt_logprobs
@@ -275,6 +278,7 @@ def _result(plan: StepPlan, parts: Sequence[_Part], errors: dict[str, str]) -> S
         token_ids=tuple(token_ids),
         logprobs=tuple(logprobs) if any(part.sampled.logprobs for part in parts) else (),
         prompt_logprobs=prompt_logprobs,
+        completed_request_ids=tuple(completed),
         errors=errors,
         timings=_sum([part.timings for part in parts]),
     )

@@ -126,6 +126,8 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     """When this was so, on the core's monotonic clock, which all processes of a machine share."""
     num_waiting_for_kv: int = 0
     """Of the waiting ones, those whose blocks are being loaded."""
+    num_waiting_for_grammar: int = 0
+    """Of the waiting ones, those whose grammar is being compiled."""
     tiers: list[TierFigures] = []
     """The fastest first."""
     paused: PauseMode | None = None

@@ -49,6 +49,8 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Steps in which at least one token of this request ran."""
     max_blocks: int = 0
     """Most KV blocks held at one time."""
+    waited_for_grammar_s: float = 0.0
+    """Until the grammar of the answer was compiled; 0 for answers without."""
     num_pinned_tokens: int | None = None
     """With the last output of a request with a session: tokens that the session holds."""
     pin_problem: str = ""
@@ -67,6 +69,9 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     """The one of the request's `stop_token_ids` that ended it; None if an end-of-sequence id or anything else did."""
+    ends_with_text: bool = False
+    """With finish_reason stop: the last token is part of the answer, whose shape lets nothing follow, and no token that
+    ended it."""
     error: str | None = None
     """Set with finish_reason error: what went wrong, for the user."""
     error_status: int = 500

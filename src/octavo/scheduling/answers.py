@@ -2,18 +2,32 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
+from octavo.request.control import Refusal
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.scheduling.request_state import SchedulerRequest
 
 
 def take_tokens(
-    request: SchedulerRequest, token_ids: Sequence[int], rows: Sequence[LogprobRow] | None, now_s: float
+    request: SchedulerRequest,
+    token_ids: Sequence[int],
+    rows: Sequence[LogprobRow] | None,
+    now_s: float,
+    *,
+    completes: bool = False,
 ) -> RequestOutput:
     """Appends tokens up to the one that ends the request; those behind it are dropped with their logprobs.
 
     Where a token ends the request, `finish_reason` says so; the caller then finishes it and adds the ledger.
+
+    Args:
+        completes: the answer is whole with these tokens, which is a good end even where its length is up.
     """
     num_kept = _append(request, token_ids)
+    ends_with_text = completes and num_kept == len(token_ids) and request.finish_reason is not FinishReason.STOP
+    if ends_with_text:
+        request.finish_reason = FinishReason.STOP
     is_over = request.finish_reason is not None
     if rows is None and request.has_emitted and not is_over:
         return RequestOutput(request_id=request.request_id, new_token_ids=list(token_ids))  # as mostly
@@ -32,6 +46,7 @@ def take_tokens(
         prompt_logprobs=prompt_logprobs,
         finish_reason=request.finish_reason,
         stop_token_id=request.stop_token_id,
+        ends_with_text=ends_with_text,
         stats=request.ledger() if is_first or is_over else None,
     )
 
@@ -45,6 +60,16 @@ def _append(request: SchedulerRequest, token_ids: Sequence[int]) -> int:
         if request.append(token_id):
             return num_kept
     return len(token_ids)
+
+
+def refusal(request: SchedulerRequest, problem: Refusal) -> RequestOutput:
+    """The only output of a request that turns out to be one that cannot be honoured."""
+    return msgspec.structs.replace(
+        failure(request, problem.message),
+        error_status=problem.status,
+        error_field=problem.field,
+        error_value=problem.value,
+    )
 
 
 def failure(request: SchedulerRequest, problem: str) -> RequestOutput:

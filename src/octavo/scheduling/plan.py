@@ -101,6 +101,9 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: dict[str, list[LogprobRow]] = {}
     """request id -> rows for the prompt positions predicted in this step, in order: row of position p predicts
     token p + 1."""
+    completed_request_ids: tuple[str, ...] = ()
+    """Requests whose answers are whole with the tokens of this step, where nothing could follow but an end token that
+    they may not have: they end well."""
     errors: dict[str, str] = {}
     """request id -> what failed for this request alone; its tokens of this step do not count."""
     timings: StepTimings = StepTimings()

@@ -15,9 +15,11 @@ from octavo.scheduling.repetition import RepetitionDetector
 
 class RequestStatus(Enum):
     """Where a request stands. FINISHED is final. From WAITING and PREEMPTED one is admitted, or waits for KV first and
-    comes back."""
+    comes back. Requests for answers of a given shape come as WAITING_FOR_GRAMMAR and go on to WAITING."""
 
     WAITING = auto()
+    WAITING_FOR_GRAMMAR = auto()
+    """What its answer must look like is being compiled; it is not admitted meanwhile."""
     WAITING_FOR_KV = auto()
     """Blocks that it will go on from are being loaded; it is not admitted meanwhile."""
     RUNNING = auto()

@@ -21,10 +21,12 @@ from octavo.kv.tiers import Tiers
 from octavo.kv.transfer import TransferEvent, TransferOrders
 from octavo.request.control import EngineLoad, PauseMode
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
+from octavo.request.ready import ReadyEvent
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.admission import Admission, refuse_what_never_fits
-from octavo.scheduling.answers import failure, take_tokens
+from octavo.scheduling.answers import failure, refusal, take_tokens
 from octavo.scheduling.counters import SchedulerCounters
+from octavo.scheduling.grammar_waits import GrammarOrders, GrammarWaits
 from octavo.scheduling.kv_loads import KVLoads
 from octavo.scheduling.plan import StepPlan, StepResult
 from octavo.scheduling.policy import SchedulingPolicy, policy_named
@@ -62,6 +64,8 @@ class Scheduler:
         policy: SchedulingPolicy | None = None,
         pins: Pins | None = None,
         tiers: Tiers | None = None,
+        *,
+        compiles_grammars: bool = False,
     ) -> None:
         """
         Args:
@@ -70,6 +74,7 @@ class Scheduler:
             policy: None: the built-in one that the configuration names.
             pins: the sessions of that memory; None: new ones with a budget of their own.
             tiers: behind the KV memory; from here on only this scheduler calls their mutating methods. None: none.
+            compiles_grammars: whether somebody obeys `grammar_orders`; else answers of a given shape are refused.
 
         Raises:
             ConfigError: the size of a step is left open, no policy or rule has the configured name, or a weight cannot
@@ -98,6 +103,8 @@ class Scheduler:
         )
         self._tiers = tiers
         self._loads = None if tiers is None else KVLoads(tiers, self._waiting, self._admission)
+        self._compiles_grammars = compiles_grammars
+        self._grammars = GrammarWaits(self._waiting)
         self._starter = Starter(
             config, policy, manager, self._waiting, self._running, self._tenants, self._admission, self._loads
         )
@@ -115,7 +122,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether any request is unfinished. With no step in flight `schedule` returns a plan if this is true, or else
-        some request waits for KV, or all for the end of a pause."""
+        some request waits for KV or for a grammar, or all for the end of a pause."""
         return bool(self._requests)
 
     @property
@@ -138,6 +145,7 @@ class Scheduler:
         """
         if request.request_id in self._requests:
             raise InvalidRequestError("request_id", request.request_id, "is the id of a request that is still live")
+        self._refuse_shapes_without_a_compiler(request)
         refuse_what_never_fits(request, self._max_model_len, self._manager)
         if self.paused is PauseMode.DRAIN:
             raise EngineDrainingError("the engine drains: it takes no new requests")
@@ -157,8 +165,16 @@ class Scheduler:
         state.pin = self.pins.arrive(request, now_s)
         self._tenants.arrived(request.tenant)
         self._waiting.add(state)
+        self._grammars.arrive(state, now_s)
         self._requests[request.request_id] = state
         self._num_arrived += 1
+
+    def _refuse_shapes_without_a_compiler(self, request: GenerateRequest) -> None:
+        spec = request.params.structured_outputs
+        if spec is not None and not self._compiles_grammars:
+            raise InvalidRequestError(
+                spec.field, spec.kind, "this engine has no tokenizer (skip_tokenizer_init), so it compiles no grammars"
+            )
 
     def live(self, request_id: str) -> SchedulerRequest | None:
         """The live request of this id, to be read; None if there is none."""
@@ -224,7 +240,7 @@ class Scheduler:
 
     def schedule(self, now_s: float) -> StepPlan | None:
         """Plans the next step: at least one request with at least one token each. None without work, and as long as all
-        work waits for the steps in flight, for KV, or for the end of a pause.
+        work waits for the steps in flight, for KV, for grammars, or for the end of a pause.
 
         Raises:
             RuntimeError: `max_in_flight` steps are in flight.
@@ -262,14 +278,34 @@ class Scheduler:
         self._manager.commit()
         self._take_prompt_logprobs(draft, result.prompt_logprobs)
         logprobs: Iterable[Sequence[LogprobRow] | None] = result.logprobs or repeat(None, len(draft.shares))
+        completed = frozenset(result.completed_request_ids)
         for (request, share), token_ids, rows in zip(draft.shares.items(), result.token_ids, logprobs, strict=True):
             if request.status is RUNNING and request not in draft.void:
-                output = self._advance(request, share[0] + share[1], token_ids, rows, now_s)
+                completes = request.request_id in completed
+                output = self._advance(request, share[0] + share[1], token_ids, rows, now_s, completes=completes)
                 if output is not None:
                     outputs.append(output)
             elif request.finish_reason in ENDED_BY_TOKENS:
                 self.counters.discarded_tokens += len(token_ids)
         return outputs + self._end_broken(now_s)
+
+    # ---- grammars
+
+    def take_in_ready(self, events: Iterable[ReadyEvent], now_s: float) -> list[RequestOutput]:
+        """Takes in what has come of grammars; at any time between two calls. Returns the ends of requests whose grammar
+        cannot be had."""
+        outputs = []
+        for event in events:
+            request = self._grammars.take_in(event, now_s)
+            if request is not None and event.refusal is not None:
+                self._waiting.remove(request)
+                self._finish(request, FinishReason.ERROR, now_s)
+                outputs.append(refusal(request, event.refusal))
+        return outputs
+
+    def grammar_orders(self) -> GrammarOrders | None:
+        """What the executing side is to do about grammars since the last call; None: nothing."""
+        return self._grammars.take_orders()
 
     # ---- tiers
 
@@ -320,6 +356,7 @@ class Scheduler:
             num_tokens_to_run=self._running.num_tokens_to_run,
             counters=counters,
             num_waiting_for_kv=0 if self._loads is None else len(self._loads),
+            num_waiting_for_grammar=len(self._grammars),
             tiers=[] if self._tiers is None else self._tiers.figures(),
             paused=self.paused,
             num_to_finish=self.num_to_finish,
@@ -405,7 +442,8 @@ class Scheduler:
     def _build_plan(self, draft: StepDraft) -> StepPlan | None:
         """Freezes the draft; c advances now, before the step has run."""
         if not draft.shares:
-            if self.has_work and not self._in_flight and not self._loads and self.paused is None:
+            waits = self._in_flight or self._loads or self._grammars or self.paused is not None
+            if self.has_work and not waits:
                 raise RuntimeError("there is work, but no request could be given a token: this would never end")
             return None
         plan = draft.to_plan(self._running.take_preempted_ids(), self._finished_ids)
@@ -481,6 +519,8 @@ class Scheduler:
         token_ids: tuple[int, ...],
         rows: Sequence[LogprobRow] | None,
         now_s: float,
+        *,
+        completes: bool,
     ) -> RequestOutput | None:
         """Takes in one request's part of a step, which has computed its first `num_computed` tokens; None while its
         prompt is unfinished."""
@@ -492,7 +532,7 @@ class Scheduler:
         request.num_pending -= 1
         if not token_ids:
             return self._fail(request, "the executor returned neither a token nor an error", now_s)
-        output = take_tokens(request, token_ids, rows, now_s)
+        output = take_tokens(request, token_ids, rows, now_s, completes=completes)
         self.counters.generation_tokens += len(output.new_token_ids)
         reason = output.finish_reason
         if reason is not None:
@@ -516,6 +556,7 @@ class Scheduler:
         self._manager.free(request.blocks)
         if request.pin is not None:
             self.pins.leave(request.pin)
+        self._grammars.leave(request)
         request.finish(reason, now_s)
         del self._requests[request.request_id]
         self._tenants.ended(request.request.tenant)

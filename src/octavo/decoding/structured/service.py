@@ -18,15 +18,17 @@ MAX_CACHED = 1024
 COMPILE_TIMEOUT_S = 30.0
 NUM_THREADS = 2
 """So that a large schema does not hold up a small one."""
+MAX_STUCK = 4
+"""Threads that may be stuck in compilations which took too long and have been replaced. Nothing can end a compilation:
+with so many, and all others stuck as well, nothing more is compiled until one of them comes back."""
 
 
 @dataclass(frozen=True)
 class GrammarEvent:
-    """What became of a grammar that a request waits for."""
+    """What became of a grammar that a request waits for: one of the two."""
 
-    request_id: str
+    ticket: int
     grammar: CompiledGrammar | None
-    """None: `error` says why."""
     error: InvalidRequestError | None = None
 
 
@@ -38,10 +40,10 @@ class _Outcome:
     value: object = None
     problem: str = ""
 
-    def event(self, request_id: str, field: str) -> GrammarEvent:
+    def event(self, ticket: int, field: str) -> GrammarEvent:
         if self.grammar is not None:
-            return GrammarEvent(request_id, self.grammar)
-        return GrammarEvent(request_id, None, InvalidRequestError(field, self.value, self.problem))
+            return GrammarEvent(ticket, self.grammar)
+        return GrammarEvent(ticket, None, InvalidRequestError(field, self.value, self.problem))
 
     @property
     def num_bytes(self) -> int:
@@ -54,11 +56,13 @@ class _Job:
 
     spec: StructuredSpec
     deadline_s: float
-    field_by_request: dict[str, str]
+    field_by_ticket: dict[int, str]
+    """Who waits, and the field that each asked with."""
 
 
 class GrammarService:
-    """Compiled grammars of one model. All methods are for one thread, and return at once.
+    """Compiled grammars of one model. All methods are for one thread, and return at once. The service's own threads
+    begin with the first request.
 
     Equal specs are compiled once, whoever asks, and so are errors found. A compilation that takes too long ends the
     wait of those who asked; it goes on in its thread, and what comes of it serves whoever asks later.
@@ -86,49 +90,52 @@ class GrammarService:
         self._cache = _Cache(max_bytes, max_entries)
         self._timeout_s = timeout_s
         self._jobs: dict[bytes, _Job] = {}
-        self._key_by_request: dict[str, bytes] = {}
-        self._bench = _Bench(backend, notify)
+        self._key_by_ticket: dict[int, bytes] = {}
+        self._bench = _Bench(backend, notify, num_threads)
         self._end = weakref.finalize(self, self._bench.close)
-        for number in range(num_threads):
-            threading.Thread(target=self._bench.work, name=f"octavo-grammar-{number}", daemon=True).start()
 
     def __len__(self) -> int:
         """Requests that wait."""
-        return len(self._key_by_request)
+        return len(self._key_by_ticket)
 
-    def request(self, request_id: str, spec: StructuredSpec, now_s: float) -> GrammarEvent | None:
+    def prepare(self) -> None:
+        """Does in a thread what would hold up the first compilation."""
+        self._bench.put_preparation()
+
+    def request(self, ticket: int, spec: StructuredSpec, now_s: float) -> GrammarEvent | None:
         """Asks for a grammar: the event at once if it is known what comes of it; else None, and `poll` will have it."""
         key = spec.key()
         outcome = self._cache.get(key)
         if outcome is not None:
-            return outcome.event(request_id, spec.field)
+            return outcome.event(ticket, spec.field)
         job = self._jobs.get(key)
         if job is None:
             job = self._jobs[key] = _Job(spec, now_s + self._timeout_s, {})
             self._bench.put(key, spec)
-        job.field_by_request[request_id] = spec.field
-        self._key_by_request[request_id] = key
+        job.field_by_ticket[ticket] = spec.field
+        self._key_by_ticket[ticket] = key
         return None
 
-    def cancel(self, request_id: str) -> None:
+    def cancel(self, ticket: int) -> None:
         """A request that may wait does not any more; no-op for any other. A compilation that nobody waits for and that
         has not begun is left out."""
-        key = self._key_by_request.pop(request_id, None)
+        key = self._key_by_ticket.pop(ticket, None)
         if key is None:
             return
         job = self._jobs[key]
-        del job.field_by_request[request_id]
-        if not job.field_by_request and self._bench.withdraw(key):
+        del job.field_by_ticket[ticket]
+        if not job.field_by_ticket and self._bench.withdraw(key):
             del self._jobs[key]
 
     def poll(self, now_s: float) -> list[GrammarEvent]:
         """What requests waited for and has come since the last call, or will not come in time."""
         events = [event for key, outcome in self._bench.take_done() for event in self._settle(key, outcome)]
-        late = [key for key, job in self._jobs.items() if job.field_by_request and job.deadline_s <= now_s]
-        for key in late:
-            problem = f"compiling it took more than {self._timeout_s:g} s; make it simpler"
-            events += self._tell(self._jobs[key], _Outcome(None, self._jobs[key].spec.source, problem))
-        return events
+        late = [key for key, job in self._jobs.items() if job.field_by_ticket and job.deadline_s <= now_s]
+        return events + [event for key in late for event in self._give_up(key)]
+
+    def deadline_s(self) -> float | None:
+        """When `poll` will give somebody up, if nothing happens before; None: nobody waits."""
+        return min((job.deadline_s for job in self._jobs.values() if job.field_by_ticket), default=None)
 
     def forget(self, spec: StructuredSpec) -> None:
         """Does not hand out a grammar again: one of its matchers became too complex, and they share what they learn."""
@@ -138,15 +145,25 @@ class GrammarService:
         """Ends the threads, each when its compilation is over; nobody is told anything any more. Idempotent."""
         self._end()
 
+    def _give_up(self, key: bytes) -> list[GrammarEvent]:
+        job = self._jobs[key]
+        problem = f"compiling it took more than {self._timeout_s:g} s; make it simpler"
+        if self._bench.withdraw(key):
+            del self._jobs[key]
+            problem = f"it was not compiled within {self._timeout_s:g} s, since others were; try again later"
+        else:
+            self._bench.replace(key)
+        return self._tell(job, _Outcome(None, job.spec.source or list(job.spec.choices), problem))
+
     def _settle(self, key: bytes, outcome: _Outcome) -> list[GrammarEvent]:
         self._cache.put(key, outcome)
         return self._tell(self._jobs.pop(key), outcome)
 
     def _tell(self, job: _Job, outcome: _Outcome) -> list[GrammarEvent]:
-        waiting, job.field_by_request = job.field_by_request, {}
-        for request_id in waiting:
-            del self._key_by_request[request_id]
-        return [outcome.event(request_id, field) for request_id, field in waiting.items()]
+        waiting, job.field_by_ticket = job.field_by_ticket, {}
+        for ticket in waiting:
+            del self._key_by_ticket[ticket]
+        return [outcome.event(ticket, field) for ticket, field in waiting.items()]
 
 
 class _Cache:
@@ -180,18 +197,43 @@ class _Cache:
 class _Bench:
     """What the compiling threads share with the service; they hold nothing else, so that a service can be forgotten."""
 
-    def __init__(self, backend: GrammarBackend, notify: Callable[[], None]) -> None:
+    def __init__(self, backend: GrammarBackend, notify: Callable[[], None], num_threads: int) -> None:
         self._backend = backend
         self._notify = notify
+        self._num_threads = num_threads
+        self._num_begun = 0
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[bytes, StructuredSpec] = OrderedDict()
+        self._waiting: OrderedDict[bytes, StructuredSpec | None] = OrderedDict()
+        """None: a preparation."""
+        self._running: set[bytes] = set()
+        self._stuck: set[bytes] = set()
+        """Of these, those whose threads have been replaced."""
         self._done: deque[tuple[bytes, _Outcome]] = deque()
         self._is_closed = False
 
     def put(self, key: bytes, spec: StructuredSpec) -> None:
+        self._put(key, spec)
+
+    def put_preparation(self) -> None:
+        self._put(b"", None)
+
+    def replace(self, key: bytes) -> None:
+        """Another thread takes the place of one that is stuck, which ends with what it does."""
+        with self._changed:
+            if key in self._running - self._stuck and len(self._stuck) < MAX_STUCK:
+                self._stuck.add(key)
+                self._begin_thread()
+
+    def _put(self, key: bytes, spec: StructuredSpec | None) -> None:
         with self._changed:
             self._waiting[key] = spec
             self._changed.notify()
+            while self._num_begun < self._num_threads:
+                self._begin_thread()
+
+    def _begin_thread(self) -> None:
+        threading.Thread(target=self.work, name=f"octavo-grammar-{self._num_begun}", daemon=True).start()
+        self._num_begun += 1
 
     def withdraw(self, key: bytes) -> bool:
         """Whether the compilation had not begun, and now will not."""
@@ -209,21 +251,45 @@ class _Bench:
 
     def work(self) -> None:
         """A thread."""
-        while True:
-            job = self._next()
-            if job is None:
-                return
+        while (job := self._next()) is not None:
             key, spec = job
-            self._done.append((key, self._outcome(spec)))
-            if not self._is_closed:
-                self._notify()
+            outcome = self._outcome_of(spec)
+            was_replaced = self._ends(key)
+            if outcome is not None:
+                self._done.append((key, outcome))
+                if not self._is_closed:
+                    self._notify()
+            if was_replaced:
+                return
 
-    def _next(self) -> tuple[bytes, StructuredSpec] | None:
+    def _ends(self, key: bytes) -> bool:
+        """Takes a compilation off the list; whether its thread has been replaced meanwhile."""
+        with self._changed:
+            was_replaced = key in self._stuck
+            self._running.discard(key)
+            self._stuck.discard(key)
+            return was_replaced
+
+    def _prepare(self) -> None:
+        try:
+            self._backend.prepare()
+        except Exception:  # whoever asks for a grammar will be told
+            log.exception("no grammars can be compiled for this vocabulary")
+
+    def _next(self) -> tuple[bytes, StructuredSpec | None] | None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
-            return None if self._is_closed else self._waiting.popitem(last=False)
+            if self._is_closed:
+                return None
+            key, spec = self._waiting.popitem(last=False)
+            self._running.add(key)
+            return key, spec
 
-    def _outcome(self, spec: StructuredSpec) -> _Outcome:
+    def _outcome_of(self, spec: StructuredSpec | None) -> _Outcome | None:
+        """None of a preparation, which nobody waits for."""
+        if spec is None:
+            self._prepare()
+            return None
         try:
             return _Outcome(self._backend.compile(spec))
         except InvalidRequestError as error:

@@ -33,9 +33,13 @@ class GrammarVocabulary:
         return {text: i for i, text in texts.items() if text}
 
 
-def grammar_vocabulary(tokenizer: Tokenizer) -> GrammarVocabulary:
-    """The vocabulary of a tokenizer. Spells out all of it, which takes a moment: 0.1 s for 262,144 tokens."""
-    ids = range(tokenizer.vocab_size)
+def grammar_vocabulary(tokenizer: Tokenizer, size: int | None = None) -> GrammarVocabulary:
+    """The vocabulary of a tokenizer. Spells out all of it, which takes a moment: 0.1 s for 262,144 tokens.
+
+    Args:
+        size: leaves out ids from there on, which the model does not have.
+    """
+    ids = range(tokenizer.vocab_size if size is None else min(size, tokenizer.vocab_size))
 
     def encode(text: str) -> list[int]:
         return tokenizer.encode(text, add_special=False)

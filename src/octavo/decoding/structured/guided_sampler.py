@@ -1,0 +1,165 @@
+"""A sampler that keeps answers in their shapes."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from octavo.decoding.structured.backend import CompiledGrammar, mask_words
+from octavo.decoding.structured.guide import Guide
+from octavo.decoding.structured.side_thread import SideThread
+from octavo.errors import RequestFailedError
+from octavo.execution.protocols import Float32, Int32, SampledRows, Sampler, TokenMasks
+from octavo.request.outputs import LogprobRow
+from octavo.request.params import SamplingParams
+from octavo.request.structured import StructuredSpec
+
+
+class GrammarSource(Protocol):
+    """Where compiled grammars are kept."""
+
+    def of(self, spec: StructuredSpec) -> CompiledGrammar:
+        """The grammar of a live request. Raises RequestFailedError if there is none."""
+        ...
+
+    def forget(self, spec: StructuredSpec) -> None:
+        """Nobody new is to follow this grammar: an answer has failed by it."""
+        ...
+
+
+class _Masks:
+    """Rows of allowed tokens for a sampling call, while they are filled and after."""
+
+    def __init__(self, guides: dict[int, Guide], words: Int32) -> None:
+        """
+        Args:
+            guides: row of logits -> whose mask it gets.
+            words: `[at least len(guides), words]`, to be written.
+        """
+        self.guides = guides
+        self._words = words
+        self.problems: dict[int, str] = {}
+        """Row -> why its answer cannot go on."""
+
+    def fill(self) -> None:
+        """Writes the masks; for one thread beside the step's."""
+        for (row, guide), mask in zip(self.guides.items(), self._words, strict=False):
+            try:
+                guide.fill_mask(mask)
+            except RequestFailedError as error:
+                self.problems[row] = str(error)
+
+    def of_rows(self, num_rows: int) -> TokenMasks:
+        """The masks as a sampler takes them. A row that cannot go on has none: what is drawn for it does not count."""
+        rows = np.full(num_rows, -1, np.int32)
+        for mask, row in enumerate(self.guides):
+            rows[row] = -1 if row in self.problems else mask
+        return TokenMasks(self._words[: len(self.guides)], rows)
+
+
+class GuidedSampler:
+    """A `Sampler`: another one draws, under masks where a request asked for an answer of a given shape.
+
+        thread of the steps    prepare | forward ............ | sample: wait, draw, follow | ...
+        thread of the masks            | fill, row after row  |
+
+    What a row's mask allows depends on its answer alone. Rows without a shape are drawn as by the other sampler.
+    """
+
+    def __init__(self, sampler: Sampler, grammars: GrammarSource, vocab_size: int) -> None:
+        """`vocab_size`: that of the tokenizer; the masks know no ids beyond it."""
+        self._sampler = sampler
+        self._grammars = grammars
+        self._guides: dict[int, Guide] = {}
+        """By slot."""
+        self._words = np.zeros((0, mask_words(vocab_size)), np.int32)
+        self._masks: _Masks | None = None
+        """Of the rows that `prepare` has named, until they are drawn."""
+        self._thread: SideThread[None] = SideThread("octavo-masks")
+
+    def add(
+        self,
+        slot: int,
+        params: SamplingParams,
+        eos_token_ids: Sequence[int],
+        prompt_token_ids: Sequence[int],
+        output_token_ids: Sequence[int],
+    ) -> None:
+        """See `Sampler`.
+
+        Raises:
+            RequestFailedError: the grammar is not there, or what stands of the answer is not of its shape.
+        """
+        self._settle()
+        spec = params.structured_outputs
+        guide = None
+        if spec is not None:
+            guide = Guide(self._grammars.of(spec), spec, params, eos_token_ids, output_token_ids)
+        self._sampler.add(slot, params, eos_token_ids, prompt_token_ids, output_token_ids)
+        if guide is not None:
+            self._guides[slot] = guide
+
+    def remove(self, slot: int) -> None:
+        """See `Sampler`."""
+        self._settle()
+        self._guides.pop(slot, None)
+        self._sampler.remove(slot)
+
+    def prepare(self, slots: Int32) -> None:
+        """See `Sampler`. Begins to fill the masks."""
+        self._settle()
+        if not self._guides:
+            return
+        guides = {row: self._guides.get(slot) for row, slot in enumerate(slots.tolist())}
+        guided = {row: guide for row, guide in guides.items() if guide is not None and not guide.is_over}
+        if guided:
+            self._masks = _Masks(guided, self._room_for(len(guided)))
+            self._thread.begin(self._masks.fill)
+
+    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
+        """See `Sampler`; for the slots of the last `prepare`, and without `masks`: they are made here.
+
+        Raises:
+            ValueError: masks are given.
+        """
+        if masks is not None:
+            raise ValueError("a guided sampler makes its masks itself")
+        own = self._settle()
+        if own is None:
+            return self._sampler.sample(logits, slots)
+        sampled = self._sampler.sample(logits, slots, own.of_rows(len(slots)))
+        for row, guide in own.guides.items():
+            self._follow(row, guide, sampled, own.problems.get(row))
+        return sampled
+
+    def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
+        """See `Sampler`."""
+        return self._sampler.score(logits, targets, num_logprobs)
+
+    def _follow(self, row: int, guide: Guide, sampled: SampledRows, problem: str | None) -> None:
+        """Takes note of what was drawn for a row, unless that failed before."""
+        if problem is None and row in sampled.errors:
+            return
+        try:
+            if problem is not None:
+                raise RequestFailedError(problem)
+            if guide.follow(int(sampled.token_ids[row])):
+                sampled.completed.append(row)
+        except RequestFailedError as error:
+            guide.is_over = True
+            self._grammars.forget(guide.spec)
+            sampled.token_ids[row] = -1
+            sampled.errors[row] = str(error)
+
+    def _settle(self) -> _Masks | None:
+        """Waits for the masks that are being filled, whose matchers nobody else may touch until then, and takes
+        them."""
+        masks, self._masks = self._masks, None
+        if masks is not None:
+            self._thread.result()
+        return masks
+
+    def _room_for(self, num_masks: int) -> Int32:
+        if len(self._words) < num_masks:
+            self._words = np.zeros((max(num_masks, 2 * len(self._words)), self._words.shape[1]), np.int32)
+        return self._words
