@@ -202,6 +202,8 @@ class ServerConfig:
     """Address to listen on; only this machine by default."""
     port: int = 8000
     """TCP port; 0: any free one, named in the ready line."""
+    api_server_count: int = 1
+    """Processes that speak HTTP, tokenise and write answers, all for one engine."""
     api_key: tuple[str, ...] = ()
     """Keys, any of which opens everything but /health, /ready and /admin; none: no key is asked for."""
     admin_key: tuple[str, ...] = ()
@@ -252,6 +254,8 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "must be in [0, 65535]")
+        count = self.api_server_count
+        _require(1 <= count <= 64, "api_server_count", count, "must be in [1, 64]; one per 5,000 tokens a second or so")
         _require(all(self.api_key), "api_key", "", "must not be empty; leave the flag out to ask for no key")
         _require(all(self.admin_key), "admin_key", "", "must not be empty; leave the flag out for no admin routes")
         for name in ("key_requests_per_minute", "key_tokens_per_minute", "key_concurrent_requests"):

@@ -26,6 +26,7 @@ EXTRA_NAMES = {
     "model": ("-m",),
     "num_kv_blocks": ("--num-gpu-blocks-override",),
     "kv_disk_size_bytes": ("--kv-disk-size",),
+    "api_server_count": ("-asc",),
 }
 """Other spellings of a flag: short ones, and vLLM's where ours differs."""
 ENVIRONMENT = {"api_key": "OCTAVO_API_KEY", "admin_key": "OCTAVO_ADMIN_KEY"}

@@ -24,9 +24,13 @@ from octavo.config import (
 )
 
 if TYPE_CHECKING:
+    from octavo.engine.async_llm import AsyncLLM
     from octavo.engine.core_process import CoreProcess
     from octavo.engine.output import EngineInfo
     from octavo.hub.files import ModelFiles
+    from octavo.server.api_processes import ApiProcesses
+    from octavo.server.api_spawn import ApiSpawn
+    from octavo.server.context import ServerContext
 
 SERVER_FIELDS = frozenset(config_field.name for config_field in fields(ServerConfig))
 
@@ -59,6 +63,7 @@ def serve(
     from octavo.engine.core_process import CoreProcess
     from octavo.engine.signals import held_back_signals
     from octavo.server.api_keys import load_keys
+    from octavo.server.api_spawn import ApiSpawn
     from octavo.server.listener import bind
     from octavo.server.tls import tls_context
 
@@ -73,9 +78,11 @@ def serve(
     with bind(server) as listener, _ended_by_sigterm(), contextlib.ExitStack() as stack:
         with held_back_signals():
             process = stack.enter_context(CoreProcess())
+            spawn = stack.enter_context(ApiSpawn(server.api_server_count - 1, listener))
         files = _fetch(engine)
-        process.load(engine, files)
-        ended_well = _run(server, engine, files, process, listener)
+        process.load(engine, files, server.api_server_count)
+        others = _instructed(spawn, server, engine, files, process)
+        ended_well = _run(server, engine, files, process, others, listener)
     if not ended_well:
         raise typer.Exit(1)
 
@@ -114,13 +121,31 @@ def _fetch(engine: EngineConfig) -> "ModelFiles":
         return resolve(engine.model.model, progress=progress)
 
 
+def _instructed(
+    spawn: "ApiSpawn", server: ServerConfig, engine: EngineConfig, files: "ModelFiles", process: "CoreProcess"
+) -> "ApiProcesses | None":
+    """The further API processes, told what to serve; None: there are none."""
+    if not spawn.processes:
+        return None
+    from octavo.server.api_processes import ApiProcesses
+
+    others = ApiProcesses(spawn)
+    others.load(server, engine, files, process)
+    return others
+
+
 def _run(
-    config: ServerConfig, engine: EngineConfig, files: "ModelFiles", process: "CoreProcess", listener: socket.socket
+    config: ServerConfig,
+    engine: EngineConfig,
+    files: "ModelFiles",
+    process: "CoreProcess",
+    others: "ApiProcesses | None",
+    listener: socket.socket,
 ) -> bool:
     """Serves until told to stop. The imports here take as long as the core process takes to load a small model."""
     import asyncio
 
-    return asyncio.run(_serve(config, engine, files, process, listener))
+    return asyncio.run(_serve(config, engine, files, process, others, listener))
 
 
 async def _serve(
@@ -128,12 +153,12 @@ async def _serve(
     engine_config: EngineConfig,
     files: "ModelFiles",
     process: "CoreProcess",
+    others: "ApiProcesses | None",
     listener: socket.socket,
 ) -> bool:
     import asyncio
 
     from octavo.engine.async_llm import AsyncLLM
-    from octavo.server.app import build_context
     from octavo.server.http_server import HttpServer, stopped_by_signals
 
     starting = asyncio.ensure_future(AsyncLLM.attach(process, engine_config, files))
@@ -143,12 +168,47 @@ async def _serve(
         except asyncio.CancelledError:
             return True  # told to stop while loading
     try:
-        context = build_context(engine, config)
+        context = _context(engine, config, process, others)
         server = HttpServer(context)
-        with stopped_by_signals(server.stop):
-            return await server.run(listener, lambda url: _announce(url, engine.info))
+
+        def stop() -> None:
+            server.stop()
+            if others is not None:
+                others.stop()
+
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(stopped_by_signals(stop))
+            if others is not None:
+                await stack.enter_async_context(
+                    others.joined(engine, process, context.state.board, context.metrics.figures, stop)
+                )
+            ended_well = await server.run(listener, lambda url: _announce(url, engine.info))
+        return ended_well and (others is None or others.lost is None)
     finally:
         await engine.shutdown()
+
+
+def _context(
+    engine: "AsyncLLM", config: ServerConfig, process: "CoreProcess", others: "ApiProcesses | None"
+) -> "ServerContext":
+    """What the endpoints share, and with several processes the memory that these share."""
+    from octavo.server.app import build_context
+
+    if others is None:
+        return build_context(engine, config)
+    from octavo.server.api_keys import load_keys
+    from octavo.server.api_order import BUSY_FILE, USAGE_FILE
+    from octavo.server.busy_board import BusyBoard
+    from octavo.server.usage_ledger import UsageLedger
+
+    count = config.api_server_count
+    return build_context(
+        engine,
+        config,
+        usage=UsageLedger(load_keys(config).limited, process.folder / USAGE_FILE, num_processes=count),
+        board=BusyBoard(process.folder / BUSY_FILE, num_processes=count),
+        siblings=others,
+    )
 
 
 def _announce(url: str, info: "EngineInfo") -> None:

@@ -36,7 +36,8 @@ class AsyncLLM:
 
     def __init__(self, client: CoreClient, words: Words, info: EngineInfo, default_seed: int | None) -> None:
         self.info = info
-        log_start(info)
+        if client.number == 0:  # of several processes one tells it
+            log_start(info)
         self.tokenizer = words.tokenizer
         self.template = words.chat
         """None: the model has no chat template, so it cannot chat."""

@@ -38,7 +38,8 @@ PREPARE_AFTER_MS = 500
 
 def main() -> int:
     """Runs a core until it is told to shut down (exit 0), cannot start or breaks (exit 1)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the client decides
+    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal, a supervisor signal all processes; the client decides
+        signal.signal(number, signal.SIG_IGN)
     before = {"imports": time.time() - psutil.Process().create_time()}
     imported = time.monotonic()
     line = sys.stdin.buffer.readline()

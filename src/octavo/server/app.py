@@ -12,6 +12,7 @@ from starlette.responses import Response
 import octavo
 from octavo.config import ServerConfig
 from octavo.server.api_keys import load_keys
+from octavo.server.busy_board import BusyBoard
 from octavo.server.context import ServerContext
 from octavo.server.conversation.dialect import Dialects
 from octavo.server.endpoints import Answerer, Endpoint, EndpointRoute, describe, json_response
@@ -35,6 +36,7 @@ from octavo.server.responses.endpoint import Responses
 from octavo.server.responses.response_body import ResponseBody
 from octavo.server.security import ApiKeyGuard
 from octavo.server.serving_engine import ServingEngine
+from octavo.server.siblings import Alone, Siblings
 from octavo.server.state import ServerState
 from octavo.server.usage_ledger import UsageLedger
 
@@ -46,11 +48,15 @@ def build_context(
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], float] = time.time,
     usage: UsageLedger | None = None,
+    board: BusyBoard | None = None,
+    siblings: Siblings | None = None,
 ) -> ServerContext:
     """Puts together what the endpoints share. Call it in the event loop that will serve.
 
     Args:
         usage: what API keys have used, where several processes share it; None: this one counts alone.
+        board: how many requests each process has in progress; None: there is only this one.
+        siblings: the other API processes of the server; None: there are none.
     """
     keys = load_keys(config)
     return ServerContext(
@@ -58,7 +64,8 @@ def build_context(
         config=config,
         keys=keys,
         limiter=KeyLimiter(usage or UsageLedger(keys.limited), clock),
-        state=ServerState(),
+        state=ServerState(board),
+        siblings=siblings or Alone(),
         metrics=ServerMetrics(engine.info, config.metrics_prefix, clock),
         dialects=Dialects(config),
         clock=clock,

@@ -14,6 +14,7 @@ from octavo.server.errors import ApiError, from_exception
 from octavo.server.key_limits import KeyLimiter
 from octavo.server.metrics import ServerMetrics
 from octavo.server.serving_engine import ServingEngine
+from octavo.server.siblings import Siblings
 from octavo.server.state import ServerState
 
 
@@ -26,6 +27,8 @@ class ServerContext:
     keys: KeyRings
     limiter: KeyLimiter
     state: ServerState
+    siblings: Siblings
+    """The other API processes of the server."""
     metrics: ServerMetrics
     dialects: Dialects
     """How models write calls and reasoning."""

@@ -2,9 +2,33 @@
 
 import errno
 import socket
+from typing import Any
 
 from octavo.config import ServerConfig
 from octavo.errors import ConfigError
+
+
+class SharedListener(socket.socket):
+    """A listening socket that several processes accept from, each one connection per turn of its event loop.
+
+    asyncio accepts all that wait in one go, so of many clients that come at one time the process that is woken first
+    would get nearly all.
+    """
+
+    _has_taken = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """See `socket.accept`.
+
+        Raises:
+            BlockingIOError: nobody waits, or this process has had its turn.
+        """
+        if self._has_taken:
+            self._has_taken = False
+            raise BlockingIOError
+        accepted = super().accept()
+        self._has_taken = True
+        return accepted
 
 
 def bind(config: ServerConfig) -> socket.socket:
@@ -19,7 +43,8 @@ def bind(config: ServerConfig) -> socket.socket:
         )[0]
     except socket.gaierror as error:
         raise ConfigError("host", config.host, f"is no address of this machine ({error.strerror})") from None
-    listener = socket.socket(family, kind, proto)
+    made = SharedListener if config.api_server_count > 1 else socket.socket
+    listener = made(family, kind, proto)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(address)

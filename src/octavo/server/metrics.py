@@ -4,9 +4,9 @@ Per-request figures are taken where the answer leaves; the engine's own figures 
 gauge can go stale.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -15,6 +15,7 @@ from octavo.engine.output import EngineInfo, GenerationDelta
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import FinishReason, RequestStats
 from octavo.request.params import SamplingParams
+from octavo.server.metric_totals import Exposition, Figures, snapshot
 
 TTFT_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -47,12 +48,12 @@ def token_buckets(limit: int) -> list[float]:
 
 
 class ServerMetrics:
-    """All metrics of one server, in a registry of its own."""
+    """All metrics of one API process, in a registry of its own, and the engine's."""
 
     def __init__(self, info: EngineInfo, prefix: str, clock: Callable[[], float]) -> None:
         self.registry = CollectorRegistry()
+        """What this process has counted: its siblings' is added to it."""
         self.engine = EngineFigures(info, prefix)
-        self.registry.register(self.engine)
         self.clock = clock
         self.http = HttpMetrics(self.registry)
         labels = {"model_name": info.served_model_names[0]}
@@ -86,6 +87,18 @@ class ServerMetrics:
             "octavo:recomputed_tokens", "Tokens run again after preemption.", list(labels), registry=self.registry
         )
         self.recomputed = recomputed.labels(**labels)
+
+    def figures(self) -> list[Figures]:
+        """What this process has counted so far."""
+        return snapshot(self.registry)
+
+    def text(self, totals: Sequence[Figures]) -> bytes:
+        """Prometheus' text format of what all processes have counted, and of the engine's own figures.
+
+        Args:
+            totals: of all processes.
+        """
+        return generate_latest(Exposition(totals, self.engine))
 
     def track(self, params: SamplingParams, num_choices: int, arrival: float) -> "RequestTracker":
         """Starts the record of one HTTP request's generation."""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
+from octavo.server.busy_board import BusyBoard
 from octavo.server.errors import ApiError, engine_dead, shutting_down
 
 FAREWELL_S = 5.0
@@ -25,7 +26,12 @@ class Phase(Enum):
 class ServerState:
     """The phase, and the requests being generated. Lives in the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, board: BusyBoard | None = None) -> None:
+        """
+        Args:
+            board: where the server's processes write how many requests each has in progress; None: there is only one.
+        """
+        self.board = board or BusyBoard()
         self.phase = Phase.SERVING
         self.death_reason: str | None = None
         self.in_flight = 0
@@ -53,14 +59,23 @@ class ServerState:
         refusal = self.refusal()
         if refusal is not None:
             raise refusal
-        self.in_flight += 1
+        self._count(1)
         self._idle.clear()
         try:
             yield
         finally:
-            self.in_flight -= 1
+            self._count(-1)
             if self.in_flight == 0:
                 self._idle.set()
+
+    def _count(self, more: int) -> None:
+        self.in_flight += more
+        self.board.write(self.in_flight)
+
+    @property
+    def total_in_flight(self) -> int:
+        """Requests being generated in all processes of the server."""
+        return self.board.total
 
     def die(self, reason: str) -> None:
         """Notes that the engine is gone, and ends what runs: some of it might wait for an answer for ever."""

@@ -27,7 +27,7 @@ class LoadCard:
             EngineDeadError: the engine is gone.
         """
         load = self._server.engine.newest_load()
-        return json_response(self._fixed | _figures(load) | {"num_http_in_flight": self._server.state.in_flight})
+        return json_response(self._fixed | _figures(load) | {"num_http_in_flight": self._server.state.total_in_flight})
 
     def _capability(self) -> dict[str, Any]:
         """What does not change while the server runs."""

@@ -2,7 +2,6 @@
 
 import asyncio
 
-from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
@@ -59,7 +58,8 @@ class Status:
             figures.engine.load = await self._load()
         except EngineDeadError:
             figures.engine.load = None
-        return Response(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)
+        totals = await self._server.siblings.totals(figures.figures())
+        return Response(figures.text(totals), media_type=CONTENT_TYPE_LATEST)
 
     async def _load(self) -> EngineLoad:
         try:
