@@ -105,9 +105,10 @@ class PyExecutor {
     return out;
   }
 
-  void run_rows(Ints<1> logit_rows) {
+  void run_rows(Ints<1> logit_rows, std::optional<std::tuple<int, int>> last) {
+    const auto place = last ? Executor::StagePlace{std::get<0>(*last), std::get<1>(*last)} : Executor::kToTheEnd;
     nb::gil_scoped_release release;
-    executor_.run_rows(logit_rows.data(), size_of(logit_rows.size()));
+    executor_.run_rows(logit_rows.data(), size_of(logit_rows.size()), place);
   }
 
   void read_block(int group, int block, WritableBytes out) {
@@ -260,7 +261,7 @@ void bind_executor(nb::module_& m) {
            "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
       .def("profile", &PyExecutor::profile, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a,
            "context_lens"_a, "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
-      .def("run_rows", &PyExecutor::run_rows, "logit_rows"_a)
+      .def("run_rows", &PyExecutor::run_rows, "logit_rows"_a, nb::kw_only(), "last"_a.none() = nb::none())
       .def("view", &view, "buffer"_a)
       .def(
           "block_bytes", [](PyExecutor& e, int group) { return e.native().kv().group_block_bytes(group); }, "group"_a)

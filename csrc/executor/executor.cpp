@@ -240,11 +240,11 @@ std::vector<Executor::StageTime> Executor::profile(const Step& step, const std::
   return times;
 }
 
-void Executor::run_rows(const int32_t* logit_rows, int count) {
+void Executor::run_rows(const int32_t* logit_rows, int count, StagePlace last) {
   check_logit_rows(logit_rows, count, step_.tokens, limits_.max_rows);
   step_.logit_rows = logit_rows;
   step_.rows = count;
-  list_stages(true);
+  list_stages(true, last);
   run_listed();
 }
 
@@ -261,15 +261,17 @@ void Executor::push_stage(int section, int stage, RowRange rows) {
                      &bound_.back(), nullptr});
 }
 
-void Executor::list_stages(bool rows_only) {
+void Executor::list_stages(bool rows_only, StagePlace last) {
   stages_.clear();
   bound_.clear();
-  for (int i = 0; i < static_cast<int>(sections_.size()); i++) {
+  for (int i = 0; i < static_cast<int>(sections_.size()) && i <= last.section; i++) {
     const Section& section = sections_[i];
     if (rows_only && section.dim != Dim::Rows) continue;
+    const int all = static_cast<int>(section.stages.size());
+    const int stages = i == last.section ? std::min(all, last.stage + 1) : all;
     const int count = count_of(section.dim, step_);
     for (const RowRange& rows : section.by_blocks ? row_blocks(count) : std::vector<RowRange>{{0, count}}) {
-      for (int j = 0; j < static_cast<int>(section.stages.size()); j++) push_stage(i, j, rows);
+      for (int j = 0; j < stages; j++) push_stage(i, j, rows);
     }
   }
 }

@@ -1,5 +1,6 @@
 // The program executor: a program recorded once as stages over buffers, run once per step.
 #pragma once
+#include <climits>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -67,8 +68,13 @@ class Executor {
     int64_t ns;
   };
   std::vector<StageTime> profile(const Step& step, const std::vector<KvCopy>& copies);
-  // Runs the stages over rows again, for other rows of the step just run (whose arrays must still be there).
-  void run_rows(const int32_t* logit_rows, int count);
+  // Runs the stages over rows again, for other rows of the step just run (whose arrays must still be there), as far as
+  // the stage `last`.
+  struct StagePlace {
+    int section, stage;
+  };
+  static constexpr StagePlace kToTheEnd{INT_MAX, INT_MAX};
+  void run_rows(const int32_t* logit_rows, int count, StagePlace last = kToTheEnd);
 
   KvMemory& kv() { return kv_; }
   const Buffer& buffer(int index) const { return buffers_.at(index); }
@@ -84,7 +90,7 @@ class Executor {
   void stage(std::unique_ptr<Op> op);
   AttentionPlan* plan_for(const AttentionKind& kind);
   void prepare(const Step& step, const std::vector<KvCopy>& copies);
-  void list_stages(bool rows_only);
+  void list_stages(bool rows_only, StagePlace last = kToTheEnd);
   void push_stage(int section, int stage, RowRange rows);
   void run_listed() { pool_.run(stages_.data(), static_cast<int>(stages_.size())); }
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from octavo.engine.llm import LLM as LLM
     from octavo.errors import OctavoError as OctavoError
     from octavo.request.params import SamplingParams as SamplingParams
+    from octavo.request.pooling import PoolingParams as PoolingParams
 
 __version__ = "0.1.0"
 
@@ -18,9 +19,10 @@ _HOMES = {
     "LLM": "octavo.engine.llm",
     "AsyncLLM": "octavo.engine.async_llm",
     "OctavoError": "octavo.errors",
+    "PoolingParams": "octavo.request.pooling",
     "SamplingParams": "octavo.request.params",
 }
-__all__ = ["LLM", "AsyncLLM", "OctavoError", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncLLM", "OctavoError", "PoolingParams", "SamplingParams", "__version__"]
 
 
 def __getattr__(name: str) -> object:

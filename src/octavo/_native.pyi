@@ -193,7 +193,7 @@ class Executor:
         copies: Sequence[tuple[int, int, int]],
     ) -> list[tuple[int, int, float]]:
         """One step; returns (section, stage, seconds) of every stage run. Section 0 copies blocks."""
-    def run_rows(self, logit_rows: _Int32) -> None:
+    def run_rows(self, logit_rows: _Int32, *, last: tuple[int, int] | None = None) -> None:
         """The stages over rows again, for other rows of the last step."""
     def view(self, buffer: int) -> _Float32:
         """The rows of a buffer that the last step filled."""

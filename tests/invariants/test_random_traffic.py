@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from octavo.kv.manager import KVManager
 from octavo.kv.spec import AttentionSpec
+from octavo.request.pooling import PoolingParams
 from octavo.request.request import GenerateRequest
 from tests.scheduling.harness import FULL, WINDOWED, Engine, alone, make_layout, make_request
 
@@ -86,6 +87,7 @@ def requests(draw, name) -> GenerateRequest:
         cache_salt=draw(st.sampled_from([None, None, "salt"])),
         eos=draw(st.sampled_from([(), tuple(range(0, 1000, 7))])),
         prompt_logprobs=draw(st.sampled_from([None, None, None, 0])),
+        pooling=draw(st.sampled_from([None, None, None, PoolingParams(), PoolingParams(pooling="mean")])),
     )
 
 

@@ -20,6 +20,7 @@ from octavo.kv.transfer import BlockName
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
+from octavo.request.pooling import PoolingParams
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult
 from octavo.scheduling.request_state import RequestStatus
@@ -46,6 +47,7 @@ def make_request(
     arrival_s: float = 0.0,
     tenant: str = "",
     session: str | PinRequest | None = None,
+    pooling: PoolingParams | None = None,
     **params: Any,
 ) -> GenerateRequest:
     """A request; a prompt given as a length is filled with tokens of its own."""
@@ -63,7 +65,13 @@ def make_request(
         arrival_s=arrival_s,
         tenant=tenant,
         pin=PinRequest(session_id=session) if isinstance(session, str) else session,
+        pooling=pooling,
     )
+
+
+def as_token(vector: bytes) -> int:
+    """The vector of a pooled request as the one token that it stands for."""
+    return int.from_bytes(vector, "little")
 
 
 PLAIN = {"max_num_batched_tokens": 32, "max_num_seqs": 8, "admission_conservativeness": 0.0, "max_bypasses": 0}
@@ -217,7 +225,9 @@ class Engine:
         for output in outputs:
             assert output.request_id not in self.finished, "an output after the last one"
             self.outputs[output.request_id].append(output)
-            self.tokens[output.request_id] += output.new_token_ids
+            self.tokens[output.request_id] += (
+                output.new_token_ids if output.vector is None else [as_token(output.vector)]
+            )
             if output.finish_reason is not None:
                 self.finished[output.request_id] = output.finish_reason
         return outputs
@@ -321,7 +331,8 @@ def run_unexecuted(scheduler: Scheduler) -> Iterator[StepPlan]:
 
 
 def alone(request: GenerateRequest, max_model_len: int = 128) -> list[int]:
-    """The tokens a request gets with an executor of its own, whole prompt in one chunk, without any scheduler."""
+    """The tokens (or the vector) a request gets with an executor of its own, whole prompt in one chunk, without any
+    scheduler."""
     layout = make_layout(1, block_size=max_model_len)
     executor = ScriptedExecutor(layout, vocab_size=VOCAB_SIZE)
     known, num_computed, step = list(request.prompt_token_ids), 0, 0
@@ -334,6 +345,7 @@ def alone(request: GenerateRequest, max_model_len: int = 128) -> list[int]:
         params=request.params,
         eos_token_ids=request.eos_token_ids,
         block_ids=((1,),),
+        pooling=request.pooling,
     )
     while len(known) < limit and not (step and known[-1] in stops):
         plan = StepPlan(
@@ -345,5 +357,8 @@ def alone(request: GenerateRequest, max_model_len: int = 128) -> list[int]:
             new_requests=() if step else (data,),
         )
         num_computed, step = len(known), step + 1
-        known += executor.execute(plan).token_ids[0]
+        result = executor.execute(plan)
+        if request.pooling is not None:
+            return [as_token(result.vectors["alone"])]
+        known += result.token_ids[0]
     return known[len(request.prompt_token_ids) :]

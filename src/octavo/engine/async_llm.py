@@ -6,15 +6,16 @@ import itertools
 import os
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from octavo.config import EngineConfig
 from octavo.engine.client import CoreClient
 from octavo.engine.core_hold import CoreHold
 from octavo.engine.core_process import CoreProcess
+from octavo.engine.embedding import EmbeddingOutput, EmbeddingStream
 from octavo.engine.input import InputProcessor, Message, Prompt, RequestOptions
 from octavo.engine.output import EngineInfo, GenerationDelta
-from octavo.engine.output_processor import RequestStream
+from octavo.engine.output_processor import OutputStream, RequestStream
 from octavo.engine.refusals import raise_refusal
 from octavo.engine.sessions import WARM_UP, Session, check_held, checked_pin, found, pin_of
 from octavo.engine.start_log import log_start
@@ -27,6 +28,9 @@ from octavo.request.ledger import RequestLedger
 from octavo.request.outputs import RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.pin import SessionState
+from octavo.request.pooling import PoolingParams
+
+Result = TypeVar("Result")
 
 _POLL_S = 0.02
 
@@ -45,7 +49,7 @@ class AsyncLLM:
         self._words = words
         self._input = InputProcessor(info, words.tokenizer, default_seed)
         self._request_ids = itertools.count()
-        self._live: dict[str, RequestStream] = {}
+        self._live: dict[str, OutputStream[Any]] = {}
 
     @classmethod
     async def start(cls, model: str | os.PathLike[str] | EngineConfig = "smollm2-135m", **settings: Any) -> "AsyncLLM":
@@ -125,11 +129,35 @@ class AsyncLLM:
         self._refuse_live(prepared.request_id)
         return self._stream(RequestStream(prepared, self._words.tokenizer))
 
+    async def embed(
+        self,
+        prompt: Prompt,
+        params: PoolingParams | None = None,
+        *,
+        request_id: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> EmbeddingOutput:
+        """Makes a vector of a prompt. Cancelling aborts; a request that fails while running has an `error`.
+
+        Raises:
+            InvalidRequestError: before anything is sent.
+            QueueFullError, EngineDeadError: as of `generate`.
+        """
+        options = RequestOptions(tenant=tenant, priority=priority, cache_salt=cache_salt)
+        name = request_id or f"async-{next(self._request_ids)}"
+        prepared = self._input.prepare_pooled(name, prompt, params or PoolingParams(), options)
+        async with contextlib.aclosing(
+            self._stream(EmbeddingStream(prepared, prompt if isinstance(prompt, str) else None))
+        ) as outputs:
+            return await anext(outputs)
+
     def _refuse_live(self, request_id: str) -> None:
         if request_id in self._live:
             raise InvalidRequestError("request_id", request_id, "a live request has this id already")
 
-    async def _stream(self, stream: RequestStream) -> AsyncGenerator[GenerationDelta, None]:
+    async def _stream(self, stream: OutputStream[Result]) -> AsyncGenerator[Result, None]:
         self._refuse_live(stream.request.request_id)  # another one may have begun since this one was made
         core_ids = [choice.request_id for choice in stream.request.choices]
         queue = self._client.register(core_ids)
@@ -148,8 +176,8 @@ class AsyncLLM:
                 await asyncio.shield(self._client.abort(stream.unfinished_ids))
 
     async def _next(
-        self, queue: "asyncio.Queue[RequestOutput | EngineDeadError]", stream: RequestStream
-    ) -> GenerationDelta | None:
+        self, queue: "asyncio.Queue[RequestOutput | EngineDeadError]", stream: OutputStream[Result]
+    ) -> Result | None:
         item = await queue.get()
         if isinstance(item, EngineDeadError):
             raise item

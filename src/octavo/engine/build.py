@@ -128,6 +128,7 @@ def _build(
         max_model_len=memory.max_model_len,
         vocab_size=valid_vocab_size,
         eos_token_ids=(),
+        hidden_size=program.buffers[program.outputs["hidden"]].width,
         block_size=memory.layout.block_size,
         num_blocks=memory.layout.num_blocks,
         kv_bytes_per_token=bytes_per_token(memory.layout.groups, memory.layout.dtype),

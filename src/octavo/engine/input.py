@@ -12,6 +12,7 @@ from octavo.engine.output import EngineInfo
 from octavo.errors import InvalidRequestError
 from octavo.request.params import MAX_SEED, SamplingParams, validate_against_vocabulary
 from octavo.request.pin import PinRequest
+from octavo.request.pooling import NOTHING_SAMPLED, PoolingParams
 from octavo.request.request import GenerateRequest
 from octavo.text.tokenizer import Tokenizer
 
@@ -85,6 +86,37 @@ class InputProcessor:
             for index in range(params.n)
         )
         return PreparedRequest(request_id, prompt_token_ids, params, choices)
+
+    def prepare_pooled(
+        self, request_id: str, prompt: str | Sequence[int], pooling: PoolingParams, options: RequestOptions
+    ) -> PreparedRequest:
+        """Builds the core request of a prompt of which a vector is wanted.
+
+        Raises:
+            InvalidRequestError: naming the field, the value and what would be allowed.
+        """
+        prompt_token_ids = self.encode(prompt)
+        self._check_pooled(len(prompt_token_ids), pooling)
+        request = GenerateRequest(
+            request_id=request_id,
+            prompt_token_ids=list(prompt_token_ids),
+            params=NOTHING_SAMPLED,
+            tenant=options.tenant,
+            priority=options.priority,
+            cache_salt=options.cache_salt,
+            pooling=pooling,
+        )
+        return PreparedRequest(request_id, prompt_token_ids, NOTHING_SAMPLED, (request,))
+
+    def _check_pooled(self, num_prompt_tokens: int, pooling: PoolingParams) -> None:
+        context, size = self._info.max_model_len, self._info.hidden_size
+        if num_prompt_tokens == 0:
+            raise InvalidRequestError("prompt", "", "must hold at least one token")
+        if num_prompt_tokens > context:
+            problem = f"the context holds {context} tokens; shorten it"
+            raise InvalidRequestError("prompt", f"{num_prompt_tokens} tokens", problem)
+        if pooling.dimensions is not None and pooling.dimensions > size:
+            raise InvalidRequestError("dimensions", pooling.dimensions, f"the model's vectors have {size} numbers")
 
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         """Token ids of a prompt; ids given by the caller are checked, text is tokenised (no special tokens in it).

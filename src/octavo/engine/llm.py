@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from octavo.config import EngineConfig
 from octavo.engine.build import build_core
 from octavo.engine.core import EngineCore
+from octavo.engine.embedding import EmbeddingOutput, EmbeddingStream
 from octavo.engine.input import InputProcessor, Message, PreparedRequest, Prompt, RequestOptions
 from octavo.engine.local import LocalEngine
 from octavo.engine.output import EngineInfo, GenerationDelta, GenerationOutput
@@ -24,6 +25,9 @@ from octavo.hub import resolve
 from octavo.request.control import EngineLoad
 from octavo.request.params import SamplingParams
 from octavo.request.pin import SessionState
+from octavo.request.pooling import PoolingParams
+
+Params = TypeVar("Params", SamplingParams, PoolingParams)
 
 
 class LLM:
@@ -87,7 +91,7 @@ class LLM:
         A request that fails while running ends with finish_reason `error` and its `error`; the others are untouched.
         """
         listed = _as_list(prompts)
-        each = _per_prompt(params, len(listed))
+        each = _per_prompt(params, len(listed), SamplingParams)
         if session is not None and len(listed) != 1:
             raise InvalidRequestError("session", session, f"goes with one prompt, not with {len(listed)}")
         prepared = [self._prepare(prompt, p, session) for prompt, p in zip(listed, each, strict=True)]
@@ -104,6 +108,34 @@ class LLM:
         many = [conversations] if conversations and isinstance(conversations[0], Mapping) else conversations
         prompts = [self._words.render_chat(messages) for messages in many]  # type: ignore[arg-type]
         return self.generate(prompts, params, session=session)
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: PoolingParams | Sequence[PoolingParams] | None = None,
+    ) -> list[EmbeddingOutput]:
+        """Makes a vector of each of one or many prompts (texts or token id lists), in their order.
+
+        Args:
+            params: one for all, or one per prompt; default `PoolingParams()`.
+
+        Raises:
+            InvalidRequestError: a prompt or parameter cannot be honoured; nothing was run.
+
+        A request that fails while running has an `error` and no vector; the others are untouched.
+        """
+        listed = _as_list(prompts)
+        each = _per_prompt(params, len(listed), PoolingParams)
+        streams = [
+            EmbeddingStream(
+                self._input.prepare_pooled(self._next_id(), prompt, p, RequestOptions()),
+                prompt if isinstance(prompt, str) else None,
+            )
+            for prompt, p in zip(listed, each, strict=True)
+        ]
+        with contextlib.closing(self._engine.run(streams)) as outputs:
+            by_id = {output.request_id: output for output in outputs}
+        return [by_id[stream.request.request_id] for stream in streams]
 
     def stream(
         self, prompt: Prompt, params: SamplingParams | None = None, *, session: Session | None = None
@@ -186,7 +218,10 @@ class LLM:
 
     def _prepare(self, prompt: Prompt, params: SamplingParams, session: Session | None) -> PreparedRequest:
         options = RequestOptions(pin=pin_of(session))
-        return self._input.prepare(f"local-{next(self._request_ids)}", prompt, params, options)
+        return self._input.prepare(self._next_id(), prompt, params, options)
+
+    def _next_id(self) -> str:
+        return f"local-{next(self._request_ids)}"
 
     def _run(self, prepared: list[PreparedRequest], prompts: list[Prompt]) -> list[GenerationOutput]:
         streams = [RequestStream(request, self._words.tokenizer) for request in prepared]
@@ -216,13 +251,13 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     return listed  # type: ignore[return-value]
 
 
-def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+def _per_prompt(params: Params | Sequence[Params] | None, count: int, kind: type[Params]) -> list[Params]:
     if params is None:
-        params = SamplingParams()
-    if isinstance(params, SamplingParams):
+        params = kind()
+    if isinstance(params, kind):
         return [params] * count
-    if isinstance(params, Mapping) or not all(isinstance(each, SamplingParams) for each in params):
-        raise InvalidRequestError("params", params, "must be SamplingParams, one for all or one per prompt")
+    if not isinstance(params, Sequence) or not all(isinstance(each, kind) for each in params):
+        raise InvalidRequestError("params", params, f"must be {kind.__name__}, one for all or one per prompt")
     if len(params) != count:
         raise InvalidRequestError("params", len(params), f"give one for all, or one for each of the {count} prompts")
     return list(params)

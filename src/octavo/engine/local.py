@@ -9,30 +9,30 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from octavo import _native
 from octavo.engine.core import EngineCore
-from octavo.engine.output import GenerationDelta
-from octavo.engine.output_processor import RequestStream
+from octavo.engine.output_processor import OutputStream
 from octavo.engine.signals import held_back_signals
 from octavo.errors import EngineDeadError
 from octavo.request.outputs import RequestOutput
 from octavo.request.request import GenerateRequest
 
 Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 PATIENCE_S = 0.1
 """How long a wait for the core may go on before signal handlers get their chance."""
 
 
-class _Run:
+class _Run(Generic[Result]):
     """One generation: which of its core requests have not ended, and the deltas that nobody has fetched yet."""
 
-    def __init__(self, streams: Sequence[RequestStream]) -> None:
+    def __init__(self, streams: Sequence[OutputStream[Result]]) -> None:
         self.stream_by_id = {choice.request_id: stream for stream in streams for choice in stream.request.choices}
         self.open = dict.fromkeys(self.stream_by_id)
-        self.deltas: deque[GenerationDelta] = deque()
+        self.deltas: deque[Result] = deque()
 
     @property
     def waits(self) -> bool:
@@ -56,7 +56,7 @@ class LocalEngine:
         self._changed = threading.Condition()
         """Guards `_busy`; notified when the core is free again, with whatever a step has brought."""
         self._busy = False
-        self._run_by_id: dict[str, _Run] = {}
+        self._run_by_id: dict[str, _Run[Any]] = {}
         """Core request id -> whose it is, until it ends or is given up."""
         self._arrived: deque[GenerateRequest] = deque()
         """Requests that the core's bounded queue has not taken yet."""
@@ -70,8 +70,8 @@ class LocalEngine:
         atexit.unregister(_keep_all_cores)  # the last to be registered is the first to be called, so while steps may
         atexit.register(_keep_all_cores)  # still run, whoever runs them
 
-    def run(self, streams: Sequence[RequestStream]) -> Generator[GenerationDelta, None, None]:
-        """Runs requests, yielding their deltas; leaving the loop early ends those that still run.
+    def run(self, streams: Sequence[OutputStream[Result]]) -> Generator[Result, None, None]:
+        """Runs requests, yielding what comes of them; leaving the loop early ends those that still run.
 
         Raises:
             EngineDeadError: the engine is closed, or a step was broken off.

@@ -61,6 +61,8 @@ class EngineInfo:
     max_num_batched_tokens: int
     threads: int
     isa: str
+    hidden_size: int = 0
+    """Numbers in the vector of a prompt."""
     kv_dtype: str = "fp16"
     """Number format of K and V."""
     kv_tiers: tuple[KVTierInfo, ...] = ()

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from octavo.engine.input import PreparedRequest
 from octavo.engine.output import ChoiceDelta, CompletionOutput, GenerationDelta, GenerationOutput
@@ -9,6 +10,8 @@ from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput, Requ
 from octavo.request.params import SamplingParams
 from octavo.text.stream import TextStream
 from octavo.text.tokenizer import Tokenizer
+
+Result_co = TypeVar("Result_co", covariant=True)
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +109,27 @@ def _open_text(params: SamplingParams, tokenizer: Tokenizer | None) -> TextStrea
         min_tokens=params.min_tokens,
         skip_special=params.skip_special_tokens,
     )
+
+
+class OutputStream(Protocol[Result_co]):
+    """A request while it runs: makes of the core's outputs what its caller gets."""
+
+    request: PreparedRequest
+
+    @property
+    def finished(self) -> bool:
+        """Whether its caller gets no more."""
+        ...
+
+    @property
+    def unfinished_ids(self) -> list[str]:
+        """Core request ids still running; to be aborted when the caller goes away."""
+        ...
+
+    def push(self, output: RequestOutput) -> tuple[Result_co | None, bool]:
+        """Takes one core output. Returns what to show, if anything, and whether that core request has ended here
+        before it did in the core. Nothing raises out of here, for whoever pushes may do so for others."""
+        ...
 
 
 class RequestStream:

@@ -36,6 +36,8 @@ class PersistentBatch:
         self.slot_by_id: dict[str, int] = {}
         self.scored_slots: dict[int, int] = {}
         """Slot of each request that wants prompt logprobs -> how many per position."""
+        self._samples = np.ones(max_num_seqs, np.bool_)
+        """Whether the request in a slot yields tokens; of pooled ones no logits are wanted."""
         self.num_prompt_tokens = np.zeros(max_num_seqs, np.int32)
         self.num_tokens = np.zeros(max_num_seqs, np.int32)
         self._tokens = np.zeros((max_num_seqs, max_model_len + 1), np.int32)
@@ -50,6 +52,7 @@ class PersistentBatch:
         self.slot_by_id[request.request_id] = slot
         if request.params.prompt_logprobs is not None:
             self.scored_slots[slot] = request.params.prompt_logprobs
+        self._samples[slot] = request.pooling is None
         count = len(request.token_ids)
         self._tokens[slot, :count] = request.token_ids
         self.num_tokens[slot] = count
@@ -105,6 +108,9 @@ class PersistentBatch:
         (token_ids, positions, seq_starts, context_lens, block_tables, slot_mapping, logit_rows, sampling, owners) = (
             self._table.assemble(slots, scheduled, computed)
         )
+        samples = self._samples[owners]
+        if not samples.all():
+            logit_rows, sampling, owners = logit_rows[samples], sampling[samples], owners[samples]
         batch = StepBatch(
             token_ids=token_ids,
             positions=positions,

@@ -92,6 +92,18 @@ class ProgramExecutor(KVMemory, Protocol):
         """
         ...
 
+    def hidden(self, rows: Int32) -> Float32:
+        """Final hidden states, after the last norm, of any rows of the batch just run. No logits are computed.
+
+        Args:
+            rows: at most `max_rows` indices into the T tokens.
+
+        Returns:
+            `[len(rows), hidden_size]`, valid until the next call of `run`, `logits` or `hidden`. A row has the same
+            bits whatever the others.
+        """
+        ...
+
     def broken_rows(self) -> Int32:
         """Which of the T tokens of the batch just run came out as no number (NaN), ascending. What these wrote into
         the cache may be garbage, and nothing that follows them in their sequences can be trusted."""

@@ -9,6 +9,7 @@ import numpy as np
 from octavo.errors import OctavoError, WorkerLostError
 from octavo.execution.batch import PersistentBatch, PreparedStep
 from octavo.execution.isolation import isolate
+from octavo.execution.pooling import PooledRows, Pooler
 from octavo.execution.protocols import Int32, ProgramExecutor, SampledRows, Sampler, StepBatch
 from octavo.kv.spec import KVLayout
 from octavo.request.outputs import LogprobRow
@@ -29,6 +30,8 @@ class _Part:
     """Places in the plan of the sequences that yield a token, one per sampled row."""
     sampled: SampledRows
     prompt_logprobs: dict[str, list[LogprobRow]]
+    pooled: PooledRows
+    """By place in the plan."""
     broken: dict[int, int]
     """Place -> first position that came out as no number."""
     timings: StepTimings
@@ -54,6 +57,7 @@ class Runner:
         self._executor = executor
         self._sampler = sampler
         self._clock = clock
+        self._pooler = Pooler(executor)
         self._batch = PersistentBatch(self.layout, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
         self._requests: dict[int, NewRequestData] = {}
         """By slot, those that the sampler holds, as they came; tokens sampled since stand in the batch."""
@@ -116,6 +120,9 @@ class Runner:
 
     def _add(self, request: NewRequestData) -> None:
         slot = self._batch.add(request)
+        if request.pooling is not None:
+            self._pooler.add(slot, request.pooling, request.num_prompt_tokens)
+            return
         prompt = request.token_ids[: request.num_prompt_tokens]
         output = request.token_ids[request.num_prompt_tokens :]
         self._sampler.add(slot, request.params, request.eos_token_ids, prompt, output)
@@ -124,6 +131,8 @@ class Runner:
     def _remove(self, request_id: str) -> None:
         """Lets go of a request, if it is held."""
         slot = self._batch.remove(request_id)
+        if slot is not None:
+            self._pooler.remove(slot)
         if slot is not None and self._requests.pop(slot, None) is not None:
             self._sampler.remove(slot)
 
@@ -176,6 +185,7 @@ class Runner:
             sampled = self._sampler.sample(logits, step.sampling_slots)
             self._batch.append_tokens(step.sampling_slots, sampled.token_ids)
             scored = self._prompt_logprobs(plan, step.batch, places, slots) if self._batch.scored_slots else {}
+            pooled = self._pooler.pool(step.batch, slots)  # the last, for what it has taken in it does not give back
         except Exception:
             self._undo_sampling(step)
             raise
@@ -183,7 +193,7 @@ class Runner:
             prepare_s=prepared - started, execute_s=executed - prepared, sample_s=self._clock() - executed
         )
         sampling = [places[sequence] for sequence in step.sampling.tolist()]
-        return _Part(sampling, sampled, scored, broken, timings)
+        return _Part(sampling, sampled, scored, _at_places(pooled, places), broken, timings)
 
     def _first_broken(self, batch: StepBatch, places: Sequence[int]) -> dict[int, int]:
         """Place -> first position without a number. At rows with logits the sampler looks, so what is said of a token
@@ -245,6 +255,13 @@ class Runner:
         return scores
 
 
+def _at_places(pooled: PooledRows, places: Sequence[int]) -> PooledRows:
+    return PooledRows(
+        {places[index]: vector for index, vector in pooled.vectors.items()},
+        {places[index]: problem for index, problem in pooled.problems.items()},
+    )
+
+
 def _problem(request_id: str, error: Exception) -> str:
     """What the client is told. Only what was written for users goes there, the rest into the log."""
     log.error("request %s ends: its part of a step raised", request_id, exc_info=error)
@@ -259,6 +276,7 @@ def _result(plan: StepPlan, parts: Sequence[_Part], errors: dict[str, str]) -> S
     completed: list[str] = []
     logprobs: list[tuple[LogprobRow, ...] | None] = [None] * len(plan.request_ids)
     prompt_logprobs: dict[str, list[LogprobRow]] = {}
+    vectors: dict[str, bytes] = {}
     for part in parts:
         for place, token_id in zip(part.sampling, part.sampled.token_ids.tolist(), strict=True):
             if token_id >= 0:
@@ -272,13 +290,17 @@ def _result(plan: StepPlan, parts: Sequence[_Part], errors: dict[str, str]) -> S
         completed += [plan.request_ids[part.sampling[row]] for row in part.sampled.completed]
         for row, problem in part.sampled.errors.items():
             errors.setdefault(plan.request_ids[part.sampling[row]], problem)
+        for place, problem in part.pooled.problems.items():
+            errors.setdefault(plan.request_ids[place], problem)
         prompt_logprobs |= part.prompt_logprobs
+        vectors |= {plan.request_ids[place]: vector for place, vector in part.pooled.vectors.items()}
     return StepResult(
         step=plan.step,
         token_ids=tuple(token_ids),
         logprobs=tuple(logprobs) if any(part.sampled.logprobs for part in parts) else (),
         prompt_logprobs=prompt_logprobs,
         completed_request_ids=tuple(completed),
+        vectors={request_id: vector for request_id, vector in vectors.items() if request_id not in errors},
         errors=errors,
         timings=_sum([part.timings for part in parts]),
     )

@@ -26,6 +26,8 @@ TokenScript = Callable[[Sequence[int], int, SamplingParams], int]
 FaultScript = Callable[[str, int], str | None]
 """(request id, its tokens in the cache after this step) -> what goes wrong with its part of the step, if anything."""
 
+VECTOR_SIZE = 8
+"""Numbers of every vector, whatever `dimensions` says."""
 _MASK = 2**64 - 1
 _NOTHING = 0
 """Content of a slot that was never written."""
@@ -67,6 +69,10 @@ class _Sequence:
         self.starts: list[int] = []
         """First positions of its last parts of steps, as many as are looked at."""
         self.num_computed: int | None = None
+        self.pooling = data.pooling
+        self.pooled_digest = 0
+        """Sum of the digests at the positions run so far."""
+        self.num_pooled = 0
         for token_id in data.token_ids:
             self.append(token_id)
 
@@ -76,7 +82,8 @@ class _Sequence:
 
 
 class ScriptedExecutor:
-    """A `StepExecutor` without a model. Of the sampling parameters it honours seed, min_tokens and both logprobs."""
+    """A `StepExecutor` without a model. Of the sampling parameters it honours seed, min_tokens and both logprobs, of
+    the pooling parameters which positions count."""
 
     def __init__(
         self,
@@ -135,8 +142,9 @@ class ScriptedExecutor:
             self._sample(request_id, start, stop, is_misled=request_id in misled)
             for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True)
         ]
+        vectors = self._pool(plan, spans, misled)
         errors = {name: "it reads garbage" for name, shows in misled.items() if shows} | errors
-        return self._result(plan, results, errors)
+        return self._result(plan, results, vectors, errors)
 
     def close(self) -> None:
         """Forgets everything; idempotent."""
@@ -330,7 +338,7 @@ class ScriptedExecutor:
         sequence = self._sequences[request_id]
         digest = sequence.digests[stop - 1] ^ (_MASK if is_misled else 0)
         prompt_rows = self._prompt_rows(sequence, start, stop)
-        if stop < len(sequence.token_ids):
+        if stop < len(sequence.token_ids) or sequence.pooling is not None:
             return None, None, prompt_rows
         token_id = self._next_token(sequence, digest)
         sequence.append(token_id)
@@ -360,10 +368,32 @@ class ScriptedExecutor:
         top = -(digest % 1024) / 256.0
         return LogprobRow([token_id, *others], [top - i for i in range(count + 1)], 1)
 
+    # ---- vectors
+
+    def _pool(self, plan: StepPlan, spans: list[tuple[int, int]], misled: dict[str, bool]) -> dict[str, bytes]:
+        """Vectors of the pooled requests whose prompts are finished; other ones if they were misled."""
+        vectors: dict[str, bytes] = {}
+        for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True):
+            sequence = self._sequences[request_id]
+            if sequence.pooling is None:
+                continue
+            spoiled = _MASK if request_id in misled else 0
+            counting = [digest ^ spoiled for digest in sequence.digests[start:stop]]
+            sequence.pooled_digest = (sequence.pooled_digest + sum(counting)) & _MASK
+            sequence.num_pooled += len(counting)
+            if stop == sequence.num_prompt_tokens:
+                is_mean = sequence.pooling.needs_every_position
+                _demand(
+                    not is_mean or sequence.num_pooled == stop, f"{request_id}: ran {sequence.num_pooled} of {stop}"
+                )
+                vectors[request_id] = vector_of(sequence.pooled_digest if is_mean else counting[-1])
+        return vectors
+
     def _result(
         self,
         plan: StepPlan,
         results: list[tuple[int | None, LogprobRow | None, list[LogprobRow]]],
+        vectors: dict[str, bytes],
         errors: dict[str, str],
     ) -> StepResult:
         good = [request_id not in errors for request_id in plan.request_ids]
@@ -379,8 +409,15 @@ class ScriptedExecutor:
             token_ids=tuple(tokens),
             logprobs=tuple(rows) if any(row is not None for row in rows) else (),
             prompt_logprobs=prompt_rows,
+            vectors={request_id: vector for request_id, vector in vectors.items() if request_id not in errors},
             errors=errors,
         )
+
+
+def vector_of(digest: int, size: int = VECTOR_SIZE) -> bytes:
+    """A made-up vector, as little-endian float32."""
+    numbers = [_mix((digest + index) & _MASK) / 2.0**64 - 0.5 for index in range(size)]
+    return np.array(numbers, "<f4").tobytes()
 
 
 def _demand(holds: bool, problem: str) -> None:

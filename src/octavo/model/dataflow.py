@@ -65,6 +65,17 @@ def row_ops(program: Program) -> tuple[Op, ...]:
     return tuple(op for op in program.ops if (out := writes(op)) is not None and program.buffers[out].dim == "rows")
 
 
+def row_ops_of(program: Program, role: str) -> tuple[Op, ...]:
+    """The row ops as far as one output over `rows` needs them: all up to the last one that writes it.
+
+    Raises:
+        KeyError: the program has no such output.
+    """
+    buffer, ops = program.outputs[role], row_ops(program)
+    last = max(index for index, op in enumerate(ops) if writes(op) == buffer)
+    return ops[: last + 1]
+
+
 def rows_source(program: Program) -> str:
     """The buffer of all tokens from which the wanted rows are taken: what every token of the step has come to.
 

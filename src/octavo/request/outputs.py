@@ -66,6 +66,8 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """One row per new token where logprobs were asked for."""
     prompt_logprobs: list[LogprobRow | None] | None = None
     """Sent once, with the first output; entry 0 is None (nothing predicts the first token)."""
+    vector: bytes | None = None
+    """Of a pooled request, with its only output: little-endian float32."""
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     """The one of the request's `stop_token_ids` that ended it; None if an end-of-sequence id or anything else did."""

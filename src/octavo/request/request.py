@@ -4,6 +4,7 @@ import msgspec
 
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
+from octavo.request.pooling import PoolingParams
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,3 +31,5 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Id of the API request that it is a part of; empty: its own."""
     alias: str = ""
     """A name that the client gave the API request, if it did."""
+    pooling: PoolingParams | None = None
+    """Set: the answer is a vector of the prompt, and no token; `params` is then `NOTHING_SAMPLED`."""

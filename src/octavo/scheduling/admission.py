@@ -129,7 +129,9 @@ def refuse_what_never_fits(request: GenerateRequest, max_model_len: int, manager
     num_prompt = len(request.prompt_token_ids)
     if num_prompt == 0:
         raise InvalidRequestError("prompt", "0 tokens", "must hold at least one token")
-    if num_prompt >= max_model_len:
+    if request.pooling is not None:
+        _refuse_longer_than_the_context(num_prompt, max_model_len)
+    elif num_prompt >= max_model_len:
         raise InvalidRequestError(
             "prompt",
             f"{num_prompt} tokens",
@@ -139,18 +141,28 @@ def refuse_what_never_fits(request: GenerateRequest, max_model_len: int, manager
     _refuse_more_than_the_pool(request, max_total_tokens(request, max_model_len), manager)
 
 
+def _refuse_longer_than_the_context(num_prompt: int, max_model_len: int) -> None:
+    if num_prompt > max_model_len:
+        raise InvalidRequestError(
+            "prompt",
+            f"{num_prompt} tokens",
+            f"the prompt has {num_prompt} tokens, but the context holds max_model_len={max_model_len}; shorten it",
+        )
+
+
 def _refuse_more_than_the_pool(request: GenerateRequest, num_total: int, manager: KVManager) -> None:
     """The last token of a request is never run, so it needs blocks for one token less than it has."""
     needed = manager.blocks_per_request(num_total - 1)
     if needed <= manager.num_blocks:
         return
     num_prompt = len(request.prompt_token_ids)
+    outputs = "" if request.pooling is not None else f" + {num_total - num_prompt} output"
     arithmetic = (
-        f"{num_prompt} prompt + {num_total - num_prompt} output tokens need {needed} KV blocks of "
+        f"{num_prompt} prompt{outputs} tokens need {needed} KV blocks of "
         f"{manager.layout.block_size} tokens in {len(manager.layout.groups)} cache group(s), but the whole KV memory "
         f"has {manager.num_blocks}"
     )
     fix = "shorten the request or give the engine more KV memory (kv_cache_memory_bytes)"
-    if manager.blocks_per_request(num_prompt) > manager.num_blocks:
+    if request.pooling is not None or manager.blocks_per_request(num_prompt) > manager.num_blocks:
         raise InvalidRequestError("prompt", f"{num_prompt} tokens", f"{arithmetic}; {fix}")
     raise InvalidRequestError("max_tokens", request.params.max_tokens, f"{arithmetic}; {fix}")

@@ -51,6 +51,14 @@ def take_tokens(
     )
 
 
+def take_vector(request: SchedulerRequest, vector: bytes, now_s: float) -> RequestOutput:
+    """The only output of a pooled request; the caller then finishes it."""
+    request.stats.finished_s = now_s
+    return RequestOutput(
+        request_id=request.request_id, vector=vector, finish_reason=FinishReason.STOP, stats=request.ledger()
+    )
+
+
 def _append(request: SchedulerRequest, token_ids: Sequence[int]) -> int:
     """Appends tokens up to the one that ends the request; how many that were."""
     if len(token_ids) == 1:  # as mostly

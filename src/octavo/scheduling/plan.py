@@ -6,16 +6,18 @@ A request's tokens, with c = computed before this step and s = scheduled in it:
     |<------ c: in the KV cache ----->|<-- s: run now -->|    |
     0                                 c                c + s  n
 
-A request yields a token in this step iff c + s == n: the row of its last known token is sampled.
+A request yields a token in this step iff c + s == n: the row of its last known token is sampled. One with pooling
+parameters yields its vector then, in place of a token.
 """
 
 import msgspec
 
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
+from octavo.request.pooling import PoolingParams
 
 
-class NewRequestData(msgspec.Struct, frozen=True, kw_only=True):
+class NewRequestData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request the runner does not hold: admitted for the first time, or resumed after preemption."""
 
     request_id: str
@@ -27,6 +29,8 @@ class NewRequestData(msgspec.Struct, frozen=True, kw_only=True):
     block_ids: tuple[tuple[int, ...], ...]
     """[group] -> block ids from position 0, prefix hits included, new blocks of this step included; 0 for entries out
     of reach."""
+    pooling: PoolingParams | None = None
+    """Set: a vector is wanted of the prompt, and no token."""
 
 
 class BlockCopy(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +99,8 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
 
     step: int
     token_ids: tuple[tuple[int, ...], ...]
-    """Sampled (and accepted) tokens per request; empty where the request's prompt is not finished or it failed."""
+    """Sampled (and accepted) tokens per request; empty where the request's prompt is not finished, it failed, or it
+    is pooled."""
     logprobs: tuple[tuple[LogprobRow, ...] | None, ...] = ()
     """Per request, one row per sampled token where asked for; empty tuple: nobody asked."""
     prompt_logprobs: dict[str, list[LogprobRow]] = {}
@@ -104,6 +109,8 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     completed_request_ids: tuple[str, ...] = ()
     """Requests whose answers are whole with the tokens of this step, where nothing could follow but an end token that
     they may not have: they end well."""
+    vectors: dict[str, bytes] = {}
+    """request id -> the vector of a pooled request whose prompt is finished: little-endian float32."""
     errors: dict[str, str] = {}
     """request id -> what failed for this request alone; its tokens of this step do not count."""
     timings: StepTimings = StepTimings()

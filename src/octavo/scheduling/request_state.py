@@ -227,7 +227,10 @@ class SchedulerRequest:
 
 
 def max_total_tokens(request: GenerateRequest, max_model_len: int) -> int:
-    """Prompt + outputs at which a request ends, whatever its tokens are."""
+    """Prompt + outputs at which a request ends, whatever its tokens are. The vector of a pooled one counts as an
+    output, but takes no place in the context."""
+    if request.pooling is not None:
+        return len(request.prompt_token_ids) + 1
     wanted = request.params.max_tokens
     if wanted is None:
         return max_model_len

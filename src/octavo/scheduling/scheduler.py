@@ -6,7 +6,7 @@ and resumption after preemption are all values of that number.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
 import msgspec
@@ -24,7 +24,7 @@ from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.request.ready import ReadyEvent
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.admission import Admission, refuse_what_never_fits
-from octavo.scheduling.answers import failure, refusal, take_tokens
+from octavo.scheduling.answers import failure, refusal, take_tokens, take_vector
 from octavo.scheduling.counters import SchedulerCounters
 from octavo.scheduling.grammar_waits import GrammarOrders, GrammarWaits
 from octavo.scheduling.kv_loads import KVLoads
@@ -151,7 +151,8 @@ class Scheduler:
             raise EngineDrainingError("the engine drains: it takes no new requests")
         self._waiting.check_room(now_s)
         token_ids = list(request.prompt_token_ids)
-        reads_cache = request.params.prompt_logprobs is None
+        pooled_whole = request.pooling is not None and request.pooling.needs_every_position
+        reads_cache = request.params.prompt_logprobs is None and not pooled_whole
         state = SchedulerRequest(
             request,
             token_ids,
@@ -281,8 +282,12 @@ class Scheduler:
         completed = frozenset(result.completed_request_ids)
         for (request, share), token_ids, rows in zip(draft.shares.items(), result.token_ids, logprobs, strict=True):
             if request.status is RUNNING and request not in draft.void:
-                completes = request.request_id in completed
-                output = self._advance(request, share[0] + share[1], token_ids, rows, now_s, completes=completes)
+                num_computed = share[0] + share[1]
+                if request.request.pooling is None:
+                    completes = request.request_id in completed
+                    output = self._advance(request, num_computed, token_ids, rows, now_s, completes=completes)
+                else:
+                    output = self._advance_pooled(request, num_computed, result.vectors, now_s)
                 if output is not None:
                     outputs.append(output)
             elif request.finish_reason in ENDED_BY_TOKENS:
@@ -541,6 +546,23 @@ class Scheduler:
                 self._keep(request, request.pin, now_s)
                 output = msgspec.structs.replace(output, stats=request.ledger())
             self._finish(request, reason, now_s)
+        return output
+
+    def _advance_pooled(
+        self, request: SchedulerRequest, num_computed: int, vectors: Mapping[str, bytes], now_s: float
+    ) -> RequestOutput | None:
+        """The same for a pooled request, which ends with its prompt; its vector stands in for a token."""
+        self._manager.settle(request.blocks, num_computed)
+        vector = vectors.get(request.request_id)
+        if num_computed < len(request.token_ids):
+            if vector is not None:
+                raise RuntimeError(f"the step result holds the vector of {request.request_id}, a prompt unfinished")
+            return None
+        request.num_pending -= 1
+        if vector is None:
+            return self._fail(request, "the executor returned neither a vector nor an error", now_s)
+        output = take_vector(request, vector, now_s)
+        self._finish(request, FinishReason.STOP, now_s)
         return output
 
     def _keep(self, request: SchedulerRequest, pin: Pin, now_s: float) -> None:

@@ -75,6 +75,7 @@ def _new_request_data(request: SchedulerRequest) -> NewRequestData:
         params=request.request.params,
         eos_token_ids=request.request.eos_token_ids,
         block_ids=request.blocks.block_ids(),
+        pooling=request.request.pooling,
     )
 
 

@@ -1,6 +1,7 @@
 """The native program executor: NumPy arrays in, a view of the logits out, one native call per step."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TypedDict
 
 from octavo import _native
@@ -8,7 +9,7 @@ from octavo.errors import OutOfMemoryError
 from octavo.execution.nan import rows_with_nan
 from octavo.execution.native.lower import lower
 from octavo.execution.native.recorder import Recorder
-from octavo.execution.native.stages import stage_names
+from octavo.execution.native.stages import last_writer, stage_names
 from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight
@@ -114,6 +115,17 @@ class NativeExecutor:
         """See `ProgramExecutor.logits`."""
         self._open().run_rows(rows)
         return self.output("logits")
+
+    def hidden(self, rows: Int32) -> Float32:
+        """See `ProgramExecutor.hidden`."""
+        self._open().run_rows(rows, last=self._hidden_end)
+        return self.output("hidden")
+
+    @cached_property
+    def _hidden_end(self) -> tuple[int, int]:
+        """The stage that completes the output `hidden`; the native core counts block copies as section 0."""
+        section, stage = last_writer(self.lowered.sections, self.program.outputs["hidden"])
+        return section + 1, stage
 
     def broken_rows(self) -> Int32:
         """See `ProgramExecutor.broken_rows`."""

@@ -3,6 +3,7 @@
 Ops that need no lowering are those of `octavo.model.program`; buffers and weights keep their names.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.model.dataflow import reads, writes
@@ -112,6 +113,24 @@ def access(op: FlatOp) -> Access:
             return Access((x, int8_form(x), *added), tuple(s.out for s in segments))
     written = writes(op)
     return Access(reads(op), () if written is None else (written,))
+
+
+def last_writer(sections: Sequence[Section], buffer: str) -> tuple[int, int]:
+    """(section, stage in it) of the last stage that writes a buffer.
+
+    Raises:
+        ValueError: none does.
+    """
+    places = [
+        (index, place)
+        for index, section in enumerate(sections)
+        for place, stage in enumerate((section,) if isinstance(section, Attention) else section.stages)
+        for op in (stage.ops if isinstance(stage, RowStage) else (stage,))
+        if buffer in access(op).writes
+    ]
+    if not places:
+        raise ValueError(f"no stage writes {buffer}")
+    return places[-1]
 
 
 def stage_names(section: Section) -> tuple[str, ...]:

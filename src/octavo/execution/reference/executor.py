@@ -12,7 +12,7 @@ from octavo.execution.reference.ops import OPS, DenseWeight, Machine
 from octavo.execution.reference.paged_kv import PagedKV
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
-from octavo.model.dataflow import row_ops, rows_source
+from octavo.model.dataflow import row_ops, row_ops_of, rows_source
 from octavo.model.program import Op, Program
 
 _FLOAT_FORMATS = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
@@ -63,13 +63,15 @@ class ReferenceExecutor:
             batch=batch,
             rows=self._checked_rows(batch.logit_rows),
         )
-        return self._execute(self._machine, self._program.ops)
+        return self._execute(self._machine, self._program.ops, "logits")
 
     def logits(self, rows: Int32) -> Float32:
         """Runs the row ops again for other rows of the last batch; see `ProgramExecutor.logits`."""
-        machine = self._last_machine()
-        machine.rows = self._checked_rows(rows)
-        return self._execute(machine, self._row_ops)
+        return self._execute_rows(rows, self._row_ops, "logits")
+
+    def hidden(self, rows: Int32) -> Float32:
+        """See `ProgramExecutor.hidden`."""
+        return self._execute_rows(rows, row_ops_of(self._program, "hidden"), "hidden")
 
     def broken_rows(self) -> Int32:
         """See `ProgramExecutor.broken_rows`."""
@@ -103,10 +105,15 @@ class ReferenceExecutor:
             raise ValueError("no batch was run whose rows could be asked for")
         return self._machine
 
-    def _execute(self, machine: Machine, ops: Iterable[Op]) -> Float32:
+    def _execute_rows(self, rows: Int32, ops: Iterable[Op], role: str) -> Float32:
+        machine = self._last_machine()
+        machine.rows = self._checked_rows(rows)
+        return self._execute(machine, ops, role)
+
+    def _execute(self, machine: Machine, ops: Iterable[Op], role: str) -> Float32:
         for op in ops:
             OPS[type(op)](machine, op)
-        return machine.buffers[self._program.outputs["logits"]]
+        return machine.buffers[self._program.outputs[role]]
 
     def _checked_rows(self, rows: Int32) -> Int32:
         if len(rows) > self.max_rows:

@@ -1,0 +1,139 @@
+"""Same prompt, same vector, bit for bit: alone, in company, in chunks, after preemption, with a warm cache, by any
+instructions."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from octavo import LLM
+from octavo.execution.pooling import Pooler
+from tests.equality.baseline import INSTRUCTION_SETS, need_isa
+from tests.equality.conftest import COMMON, TinyFile
+from tests.equality.settings import NOTHING_FORESEEN, pool_of
+from tests.equality.tiny_models import FAMILIES
+from tests.equality.vectors import Company, Vectors, Wanted, one_by_one, vectors_of
+from tests.equality.workload import failing, growing_workload, kernel_workload
+
+AHEAD = {"async_scheduling": True}
+SETTINGS = {
+    "all at once": Company(),
+    "three at a time": Company({"max_num_seqs": 3}),
+    "budget 16": Company({"max_num_batched_tokens": 16}),
+    "chunks of 7": Company({"long_prefill_token_threshold": 7}),
+    "no prefix cache": Company({"enable_prefix_caching": False}),
+    "warm prefix cache": Company(again=True, at_least={"cached_tokens": 700}),
+    "warm prefix cache, parts of blocks": Company({"block_size": 64}, again=True, at_least={"copied_tokens": 100}),
+    "blocks of 1": Company({"block_size": 1}),
+    "blocks of 256": Company({"block_size": 256}),
+    "3 threads, budget 64": Company({"threads": 3, "max_num_batched_tokens": 64}),
+    "planned a step ahead": Company(AHEAD),
+    "planned a step ahead, budget 16": Company({**AHEAD, "max_num_batched_tokens": 16}),
+    "planned a step ahead, warm prefix cache": Company(AHEAD, again=True, at_least={"cached_tokens": 700}),
+}
+ISAS = {isa: Company({"isa": isa, "max_num_batched_tokens": 100}) for isa in INSTRUCTION_SETS}
+PREEMPTING: dict[str, dict[str, object]] = {
+    "blocks of 4": {"block_size": 4},
+    "no prefix cache": {"block_size": 4, "enable_prefix_caching": False},
+    "planned a step ahead": {"block_size": 4, **AHEAD},
+}
+SMALL_POOLS = {"llama": 120, "qwen2": 120, "gemma3": 100}
+"""Tokens that fit."""
+
+
+class Vectored:
+    """A model with vectors that were made one by one."""
+
+    def __init__(self, model: str, fields: dict[str, object], *lengths: int, shared: int = 0) -> None:
+        self.model, self.fields = model, fields
+        with LLM(model, **fields) as llm:
+            self.vocab_size, self.eos, self.isa = llm.info.vocab_size, llm.info.eos_token_ids, llm.info.isa
+        self.wanted: tuple[Wanted, ...] = vectors_of(*lengths, vocab_size=self.vocab_size, shared=shared)
+        self.expected: Vectors = one_by_one(model, fields, self.wanted)
+
+
+Models = Callable[[str, str], Vectored]
+
+
+@pytest.fixture(scope="module")
+def models(tiny_file: TinyFile) -> Models:
+    """Tiny models by name and KV format, with the vectors of prompts as long as the kernels treat apart."""
+
+    @cache
+    def model(name: str, kv_cache_dtype: str) -> Vectored:
+        fields = {**COMMON, "kv_cache_dtype": kv_cache_dtype}
+        return Vectored(tiny_file(name), fields, 1, 2, 64, 130, 137, 530, 640, shared=100)
+
+    return model
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_setting(models: Models, family: str, setting: str) -> None:
+    held = models(family, "fp16")
+    neighbours = kernel_workload(held.vocab_size, held.eos)
+    assert SETTINGS[setting].run(held.model, held.fields, held.wanted, neighbours) == held.expected
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_instruction_set(models: Models, family: str, isa: str) -> None:
+    held = models(family, "fp16")
+    need_isa(isa, held.isa)
+    short = [wanted for wanted in held.wanted if len(wanted.prompt) < 200]
+    seen = ISAS[isa].run(held.model, held.fields, short)
+    assert seen == {wanted.name: held.expected[wanted.name] for wanted in short}
+
+
+@pytest.mark.parametrize("setting", ["budget 16", "warm prefix cache, parts of blocks"])
+def test_another_kv_format(models: Models, setting: str) -> None:
+    held = models("llama", "int8")
+    assert SETTINGS[setting].run(held.model, held.fields, held.wanted) == held.expected
+
+
+@pytest.mark.parametrize("ahead", [{}, AHEAD], ids=str)
+def test_neighbours_that_fail(models: Models, ahead: dict[str, object]) -> None:
+    held = models("llama", "fp16")
+    setting = Company({**ahead, "max_num_batched_tokens": 64}, at_least={"finished_error": 8})
+    neighbours = failing(kernel_workload(held.vocab_size, held.eos))
+    assert setting.run(held.model, held.fields, held.wanted, neighbours) == held.expected
+
+
+@pytest.mark.parametrize("setting", PREEMPTING)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pool_so_small_that_requests_push_each_other_out(tiny_file: TinyFile, family: str, setting: str) -> None:
+    """Growing answers take blocks from prompts in the middle of their chunks."""
+    held = Vectored(tiny_file(family), COMMON, 30, 61, 75, 80, 66, 88, shared=20)
+    small = {"max_model_len": 96, "max_num_batched_tokens": 10, **NOTHING_FORESEEN, **PREEMPTING[setting]}
+    company = Company({**small, **pool_of(held.model, SMALL_POOLS[family])}, least_preempted=3)
+    neighbours = growing_workload(held.vocab_size, held.eos)
+    assert company.run(held.model, held.fields, held.wanted, neighbours) == held.expected
+
+
+def test_the_vectors_are_what_they_should_be(models: Models) -> None:
+    held = models("llama", "fp16")
+    assert len(set(held.expected.values())) == len(held.wanted) - 1, "one token's last position is all there is"
+    for wanted in held.wanted:
+        vector = np.frombuffer(held.expected[wanted.name], "<f4")
+        assert len(vector) == (wanted.params.dimensions or 96)
+        assert np.isfinite(vector).all()
+        length = np.linalg.norm(vector.astype(np.float64))
+        assert (abs(length - 1) < 1e-6) == wanted.params.normalize
+
+
+def test_a_sum_that_depends_on_the_chunks_is_seen(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail: here a sum is rounded at the end of every chunk."""
+    whole = Pooler._add_up
+
+    def rounding(self: Pooler, counting: dict, sums: dict) -> dict:
+        added = whole(self, counting, sums)
+        return {index: replace(held, total=np.float64(np.float32(held.total))) for index, held in added.items()}
+
+    monkeypatch.setattr(Pooler, "_add_up", rounding)
+    held = models("llama", "fp16")
+    seen = SETTINGS["chunks of 7"].run(held.model, held.fields, held.wanted)
+    differing = [name for name, vector in seen.items() if vector != held.expected[name]]
+    assert differing
+    assert all(name.startswith("mean") for name in differing)
