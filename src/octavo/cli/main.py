@@ -79,6 +79,9 @@ def main() -> None:
     except OctavoError as error:
         log.debug("failed", exc_info=error)
         _fail(str(error), code=1 if isinstance(error, RequestFailedError | EngineDeadError | DownloadError) else 2)
+    except ImportError as error:  # a part of the installation is missing, or stale
+        log.debug("failed", exc_info=error)
+        _fail(str(error), code=2)
     except OSError as error:
         log.debug("failed", exc_info=error)
         _fail(f"{error.filename or 'output'}: {error.strerror or error}", code=1)

@@ -20,8 +20,17 @@ from octavo.hub.files import ModelFiles
 SHUTDOWN_PATIENCE_S = 5.0
 """How long an orderly exit may take before the process is killed."""
 
-_PROGRAM = "import gc, sys; gc.disable(); from octavo.engine.process import main; sys.exit(main())"
-"""What is loaded at start stays for good: looking for garbage in it would take a tenth of the time."""
+_PROGRAM = """
+import gc, sys
+gc.disable()
+try:
+    from octavo.engine.process import main
+except ImportError as error:
+    sys.exit(f"octavo: {error}")
+sys.exit(main())
+"""
+"""What is loaded at start stays for good: looking for garbage in it would take a tenth of the time. An installation
+that lacks a part, or has a stale one, is told in one line."""
 
 MAX_CLIENTS = 99
 
