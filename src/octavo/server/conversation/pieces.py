@@ -28,7 +28,11 @@ class AnswerOptions:
     num_prompt_logprobs: int | None = None
     """vLLM's `prompt_logprobs`; None: not asked for."""
     echo: bool = False
+    """The prompt stands before the answer, with its logprobs if there are any."""
     return_token_ids: bool = False
+    return_prompt_text: bool = False
+    stream_interval: int = 1
+    """A piece holds so many tokens at least, but for the first one and the last."""
     skip_special: bool = True
     reading: Reading = PLAIN
     """How the text is taken apart."""
@@ -125,7 +129,8 @@ class ChoiceWriter:
         self._started = False
         self._calls = False
         self._waiting_ids: list[int] = []
-        self._waiting_events: list[AnswerEvent] = [ContentDelta(prompt.text)] if options.echo and prompt.text else []
+        lead = options.reading.lead or (prompt.text if options.echo else "")
+        self._waiting_events: list[AnswerEvent] = [ContentDelta(lead)] if lead else []
         self._waiting_scores: list[ScoredToken] = []
         self._keeper: ScoreKeeper | None = None
         if tokenizer is not None and options.num_top_logprobs is not None:
@@ -150,9 +155,16 @@ class ChoiceWriter:
         events = self._parser.feed(delta.text) + ([] if finish is None else self._parser.finish())
         self._waiting_events += events
         self._reasoning_tokens.add(delta.text_offsets)
-        if self._has_text and not events and finish is None:
+        if finish is None and (self._is_silent(events) or self._is_early()):
             return None
         return self._piece(finish, delta.stop_reason)
+
+    def _is_silent(self, events: list[AnswerEvent]) -> bool:
+        """There should be text, but it is held back."""
+        return self._has_text and not events
+
+    def _is_early(self) -> bool:
+        return self._started and len(self._waiting_ids) < self._options.stream_interval
 
     @property
     def num_reasoning_tokens(self) -> int:

@@ -61,20 +61,39 @@ async def plan_answer(server: ServerContext, conversation: Conversation) -> Answ
 
 
 def _check(conversation: Conversation, dialect: Dialect) -> None:
-    template, use = conversation.template, conversation.tool_use
-    if template.continue_final_message and template.add_generation_prompt:
+    _check_end(conversation)
+    _check_tools(conversation.tool_use, dialect)
+    shape, use = conversation.shape, conversation.tool_use
+    if shape is not None and use.offered and use.choice == "auto":
+        problem = "an answer of this shape could not call; set tool_choice to none or required, or leave out the tools"
+        raise InvalidRequestError(shape.field, str(shape.kind), problem)
+
+
+def _check_end(conversation: Conversation) -> None:
+    """Checks how the conversation goes on."""
+    template = conversation.template
+    if not conversation.messages:
+        raise InvalidRequestError("messages", [], "must hold at least one message")
+    if not template.continue_final_message:
+        return
+    last = conversation.messages[-1]
+    if template.add_generation_prompt:
         problem = "cannot go with add_generation_prompt: the last message is either open or followed by a new one"
         raise InvalidRequestError("continue_final_message", True, problem)
+    if last.get("tool_calls") or last["role"] == "tool":
+        problem = "the last message is no text that could go on: it holds tool calls, or the result of one"
+        raise InvalidRequestError("continue_final_message", True, problem)
+
+
+def _check_tools(use: ToolUse, dialect: Dialect) -> None:
+    names = [tool.name for tool in use.tools]
     if use.offered and dialect.tools is None:
         problem = "this model's chat template has no place for tools; name its format with --tool-call-parser"
-        raise InvalidRequestError("tools", [tool.name for tool in use.tools], problem)
-    if not use.tools and use.choice not in ("auto", "none"):
-        raise InvalidRequestError("tool_choice", use.choice, "there are no tools to call")
-    if isinstance(use.choice, NamedTool) and use.choice.name not in {tool.name for tool in use.tools}:
+        raise InvalidRequestError("tools", names, problem)
+    if isinstance(use.choice, NamedTool) and use.choice.name not in names:
         raise InvalidRequestError("tool_choice", use.choice.name, "is none of the tools")
-    if use.offered and use.choice == "auto" and conversation.shape is not None:
-        problem = "an answer of this shape could not call; set tool_choice to none or required, or leave out the tools"
-        raise InvalidRequestError(conversation.shape.field, str(conversation.shape.kind), problem)
+    if use.choice == "required" and not names:
+        raise InvalidRequestError("tool_choice", use.choice, "there are no tools to call")
 
 
 def _reading(conversation: Conversation, dialect: Dialect, opened: str) -> Reading:

@@ -46,6 +46,8 @@ class Reading:
     """None: no calls are looked for."""
     tools: tuple[Tool, ...] = ()
     parallel: bool = True
+    lead: str = ""
+    """Content that stands before the answer, such as the message that this goes on with."""
 
     @property
     def is_plain(self) -> bool:

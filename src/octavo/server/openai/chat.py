@@ -1,6 +1,7 @@
 """POST /v1/chat/completions."""
 
 import uuid
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from octavo.server.context import ServerContext, tenant_of
 from octavo.server.conversation.answer import Answer, AnswerOrder
 from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.plan import AnswerPlan, plan_answer
+from octavo.server.conversation.rendering import codec
 from octavo.server.generation import GenerationOrder
 from octavo.server.openai.answer import SpelledAnswer
 from octavo.server.openai.chat_body import ChatBody
@@ -19,14 +21,16 @@ from octavo.server.openai.chat_conversation import conversation_of
 from octavo.server.openai.chat_format import ChatFormat
 from octavo.server.openai.respond import respond
 from octavo.server.openai.sampling import (
+    answer_options,
     check_cache_salt,
     check_priority,
     check_session,
     check_streaming,
     sampling_params,
 )
-from octavo.server.prompts import Prompt, fit_prompt
+from octavo.server.prompts import Prompt, decode_ids, fit_prompt
 from octavo.server.spelling import respelled
+from octavo.text.messages import PART_SEPARATOR
 
 
 class ChatCompletions:
@@ -52,7 +56,7 @@ class ChatCompletions:
         params = self._params(body)
         plan = await plan_answer(self._server, conversation_of(body, self._server.config))
         params = plan.complete(params)
-        prompt = self._prompt(body, plan, params)
+        prompt = await self._prompt(body, plan, params)
         order = GenerationOrder(
             request_id=f"chatcmpl-{uuid.uuid4().hex}",
             prompts=[prompt.token_ids],
@@ -78,7 +82,7 @@ class ChatCompletions:
             detokenize=True,
         )
 
-    def _prompt(self, body: ChatBody, plan: AnswerPlan, params: SamplingParams) -> Prompt:
+    async def _prompt(self, body: ChatBody, plan: AnswerPlan, params: SamplingParams) -> Prompt:
         fitted = fit_prompt(
             plan.token_ids,
             self._server.engine.info,
@@ -87,19 +91,27 @@ class ChatCompletions:
             max_tokens=params.max_tokens,
             field="messages",
         )
-        return Prompt(fitted)
+        if not body.return_prompt_text:
+            return Prompt(fitted)
+        return Prompt(fitted, await decode_ids(codec(self._server.engine), fitted, skip_special=False))
 
 
 def _options(body: ChatBody, params: SamplingParams, plan: AnswerPlan) -> AnswerOptions:
-    return AnswerOptions(
-        num_top_logprobs=params.logprobs,
-        named_logprobs=bool(params.logprob_token_ids),
-        tokens_as_ids=bool(body.return_tokens_as_token_ids),
-        num_prompt_logprobs=body.prompt_logprobs,
-        return_token_ids=bool(body.return_token_ids),
-        skip_special=params.skip_special_tokens,
-        reading=plan.reading,
-    )
+    reading = replace(plan.reading, lead=_echoed(body)) if body.echo else plan.reading
+    options = answer_options(body, params)
+    return replace(options, reading=reading, return_prompt_text=bool(body.return_prompt_text))
+
+
+def _echoed(body: ChatBody) -> str:
+    """The text of the message that the answer goes on with.
+
+    Raises:
+        InvalidRequestError: it goes on with none.
+    """
+    if not body.continue_final_message:
+        raise InvalidRequestError("echo", True, "gives back the message that the answer continues; there is none")
+    content = body.plain_messages()[-1]["content"]
+    return content if isinstance(content, str) else PART_SEPARATOR.join(part["text"] for part in content)
 
 
 def _spellings(body: ChatBody) -> dict[str, str]:

@@ -38,6 +38,12 @@ class ChatBody(GenerationBody):
     continue_final_message: Annotated[
         bool | None, Honoured("the answer goes on with the last message, from the end of its text")
     ] = None
+    echo: Annotated[
+        bool | None, Honoured("with `continue_final_message`: the text of that message stands before the answer")
+    ] = None
+    return_prompt_text: Annotated[bool | None, Honoured("`prompt_text`, the rendered prompt, beside the choices")] = (
+        None
+    )
     documents: Annotated[list[dict[str, Any]] | None, Honoured("for templates that read them")] = None
 
     metadata: Annotated[dict[str, Any] | None, Harmless("not stored")] = None
@@ -45,6 +51,9 @@ class ChatBody(GenerationBody):
     prompt_cache_key: Annotated[str | None, Harmless("the prefix cache needs no hint")] = None
     prompt_cache_retention: Annotated[str | None, Harmless("an upper bound; blocks leave earlier if need be")] = None
 
+    add_special_tokens: Annotated[
+        Any, Refused("the chat template writes them, and the beginning-of-text token stands there once", (False,))
+    ] = None
     service_tier: Annotated[Any, Refused("there is one service tier", neutral=("auto", "default"))] = None
     store: Annotated[Any, Refused("nothing is stored", neutral=(False,))] = None
     functions: Annotated[Any, Refused("it is the older form of tools; use `tools`", neutral=([],))] = None

@@ -46,6 +46,8 @@ class ChatFormat:
         facts: dict[str, Any] = {}
         if self._options.return_token_ids:
             facts["prompt_token_ids"] = prompt.prompt.token_ids
+        if self._options.return_prompt_text:
+            facts["prompt_text"] = prompt.prompt.text
         count = self._options.num_prompt_logprobs
         if count is not None:
             facts["prompt_logprobs"] = prompt_logprob_rows(self._tokenizer, prompt.prompt_rows or (), count)

@@ -60,4 +60,7 @@ class CompletionBody(GenerationBody):
     echo: Annotated[bool | None, Honoured("the prompt before the answer, with its logprobs if asked")] = None
     logprobs: Annotated[int | None, Honoured("legacy object; up to `--max-logprobs`")] = None
     best_of: Annotated[int | None, Honoured("only equal to `n`: ranking more answers is not offered")] = None
-    suffix: Annotated[Any, Refused("not supported; put the model's own fill-in markers in the prompt")] = None
+    suffix: Annotated[
+        str | None, Honoured("what follows the answer; for models that fill in the middle, such as qwen2.5-coder")
+    ] = None
+    prompt_embeds: Annotated[Any, Refused("prompts are texts or token ids")] = None

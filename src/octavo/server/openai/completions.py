@@ -1,8 +1,7 @@
 """POST /v1/completions."""
 
 import uuid
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,15 +11,17 @@ from octavo.request.params import SamplingParams
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext, tenant_of
 from octavo.server.conversation.answer import Answer, AnswerOrder
-from octavo.server.conversation.pieces import AnswerOptions, Piece, PromptWriter
+from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.reasoning_markers import budget_of_prompts
+from octavo.server.fill_in import FillInTokens, fill_in_prompt, fill_in_tokens
 from octavo.server.generation import GenerationOrder
-from octavo.server.openai.answer import SpelledAnswer, finish_reason
+from octavo.server.openai.answer import SpelledAnswer
 from octavo.server.openai.completion_body import CompletionBody
-from octavo.server.openai.logprobs import legacy_logprobs, prompt_logprob_rows
+from octavo.server.openai.completion_format import CompletionFormat
 from octavo.server.openai.respond import respond
 from octavo.server.openai.response_format import answer_shape
 from octavo.server.openai.sampling import (
+    answer_options,
     check_cache_salt,
     check_priority,
     check_session,
@@ -28,48 +29,10 @@ from octavo.server.openai.sampling import (
     sampling_params,
 )
 from octavo.server.prompts import Prompt, encode_prompt, fit_prompt
-from octavo.server.serving_engine import TextCodec
 
 DEFAULT_MAX_TOKENS = 16
 MAX_ANSWERS = 4096
 """Of one request: all its prompts' choices."""
-
-
-class CompletionFormat:
-    """The shape of a text completion; whole choices and streamed ones look alike."""
-
-    whole_object = "text_completion"
-    chunk_object = "text_completion"
-
-    def __init__(self, options: AnswerOptions, tokenizer: TextCodec | None) -> None:
-        self._options = options
-        self._tokenizer = tokenizer
-
-    def choice(self, piece: Piece, prompt: PromptWriter) -> dict[str, Any]:
-        """A choice, whole or in part."""
-        logprobs = None if self._options.num_top_logprobs is None else legacy_logprobs(piece.scored)
-        choice: dict[str, Any] = {
-            "index": piece.index,
-            "text": piece.text,
-            "logprobs": logprobs,
-            "finish_reason": finish_reason(piece.finish_reason),
-            "stop_reason": piece.stop_reason,
-        }
-        if self._options.return_token_ids:
-            choice["token_ids"] = piece.token_ids
-            choice["prompt_token_ids"] = prompt.prompt.token_ids if piece.first else None
-        count = self._options.num_prompt_logprobs
-        if count is not None and piece.first:
-            choice["prompt_logprobs"] = prompt_logprob_rows(self._tokenizer, prompt.prompt_rows or (), count)
-        return choice
-
-    def delta(self, piece: Piece, prompt: PromptWriter) -> dict[str, Any]:
-        """A part of a choice."""
-        return self.choice(piece, prompt)
-
-    def beside_choices(self, prompts: Sequence[PromptWriter]) -> dict[str, Any]:
-        """Nothing: prompts differ per choice."""
-        return {}
 
 
 class Completions:
@@ -95,9 +58,12 @@ class Completions:
         _check_named_logprobs(body)
         _check_num_answers(body)
         _check_one_prompt(body)
-        options = self._options(body)
         params = self._params(body)
-        prompts = [await self._prompt(body, prompt, params) for prompt in body.prompt]
+        options = self._options(body, params)
+        markers = self._markers(body)
+        if markers is not None and not params.ignore_eos:
+            params = params.replace(stop_token_ids=tuple(dict.fromkeys((*params.stop_token_ids, *markers.end_ids))))
+        prompts = [await self._prompt(body, prompt, params, markers) for prompt in body.prompt]
         params = self._with_budget(body, prompts, params)
         generation = GenerationOrder(
             request_id=f"cmpl-{uuid.uuid4().hex}",
@@ -122,22 +88,13 @@ class Completions:
             )
         )
 
-    def _options(self, body: CompletionBody) -> AnswerOptions:
-        if body.logprobs is not None and self._server.engine.tokenizer is None:
-            raise InvalidRequestError("logprobs", body.logprobs, "this server runs without a tokenizer to spell tokens")
-        return AnswerOptions(
-            num_top_logprobs=body.logprobs,
-            named_logprobs=bool(body.logprob_token_ids),
-            tokens_as_ids=bool(body.return_tokens_as_token_ids),
-            num_prompt_logprobs=body.prompt_logprobs,
-            echo=bool(body.echo),
-            return_token_ids=bool(body.return_token_ids),
-            skip_special=body.skip_special_tokens is not False,
-            discard_output=body.max_tokens == 0,
-        )
+    def _options(self, body: CompletionBody, params: SamplingParams) -> AnswerOptions:
+        return replace(answer_options(body, params), echo=bool(body.echo), discard_output=body.max_tokens == 0)
 
     def _params(self, body: CompletionBody) -> SamplingParams:
         """max_tokens=0 asks the engine for one token, which a prompt's last step yields anyway."""
+        if body.logprobs is not None and self._server.engine.tokenizer is None:
+            raise InvalidRequestError("logprobs", body.logprobs, "this server runs without a tokenizer to spell tokens")
         max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens or 1
         echoed = body.logprobs if body.echo else None
         asked = [count for count in (body.prompt_logprobs, echoed) if count is not None]
@@ -150,9 +107,32 @@ class Completions:
             detokenize=self._server.engine.tokenizer is not None,
         ).replace(structured_outputs=answer_shape(body))
 
-    async def _prompt(self, body: CompletionBody, prompt: str | list[int], params: SamplingParams) -> Prompt:
+    def _markers(self, body: CompletionBody) -> FillInTokens | None:
+        """The tokens around prompt and suffix; None if there is no suffix.
+
+        Raises:
+            InvalidRequestError: the model cannot fill in, or not under these options.
+        """
+        tokenizer = self._server.engine.tokenizer
+        if not body.suffix:
+            return None
+        if body.echo or body.truncate_prompt_tokens is not None:
+            raise InvalidRequestError("suffix", body.suffix, "cannot go with echo or truncate_prompt_tokens")
+        markers = None if tokenizer is None else fill_in_tokens(tokenizer)
+        if markers is None:
+            problem = "this model was not trained to fill in the middle: its vocabulary has no tokens for that"
+            raise InvalidRequestError("suffix", body.suffix, problem)
+        return markers
+
+    async def _prompt(
+        self, body: CompletionBody, prompt: str | list[int], params: SamplingParams, markers: FillInTokens | None
+    ) -> Prompt:
         engine, echo = self._server.engine, bool(body.echo)
-        encoded = await encode_prompt(engine, prompt, echo=echo)
+        if markers is not None and engine.tokenizer is not None:
+            vocab_size, suffix = engine.info.vocab_size, body.suffix or ""
+            encoded = Prompt(await fill_in_prompt(engine.tokenizer, markers, prompt, suffix, vocab_size))
+        else:
+            encoded = await encode_prompt(engine, prompt, echo=echo)
         fitted = fit_prompt(
             encoded.token_ids,
             engine.info,

@@ -49,6 +49,9 @@ class RepetitionBody(StrictModel):
     min_count: int = 0
 
 
+TEXT_ONLY = "the model takes text only"
+
+
 class GenerationBody(RequestBody):
     """Fields of both generating endpoints. Ranges are checked by SamplingParams, types here."""
 
@@ -56,6 +59,9 @@ class GenerationBody(RequestBody):
     stream: Annotated[bool | None, Honoured("server-sent events, `[DONE]` last")] = None
     stream_options: Annotated[
         StreamOptions | None, Honoured("with `stream`; `include_usage`, `continuous_usage_stats`")
+    ] = None
+    stream_interval: Annotated[
+        int | None, Honoured("with `stream`: tokens per chunk, at least; the first one never waits")
     ] = None
     n: Annotated[int | None, Honoured("answers per prompt, 1 to 128")] = None
     max_tokens: Annotated[int | None, Honoured("completions: 16 if absent, 0 allowed; chat: all that fits")] = None
@@ -117,8 +123,17 @@ class GenerationBody(RequestBody):
     ] = None
     use_beam_search: Annotated[Any, Refused("there is no beam search; ask for n answers", neutral=(False,))] = None
     length_penalty: Annotated[Any, Refused("has a meaning only in beam search", neutral=(1, 1.0))] = None
+    request_id: Annotated[Any, Refused("send it as the header X-Request-Id")] = None
+    kv_transfer_params: Annotated[Any, Refused("there is no transfer of KV blocks", neutral=({},))] = None
+    ec_transfer_params: Annotated[Any, Refused("there is no transfer of encoder outputs", neutral=({},))] = None
+    mm_processor_kwargs: Annotated[Any, Refused(TEXT_ONLY, neutral=({},))] = None
+    media_io_kwargs: Annotated[Any, Refused(TEXT_ONLY, neutral=({},))] = None
+    mm_payload: Annotated[Any, Refused(TEXT_ONLY, neutral=({},))] = None
+    routed_experts_prompt_start: Annotated[Any, Refused("routing to experts is not returned")] = None
+    return_token_offsets: Annotated[
+        Any, Refused("use logprobs, whose text_offset says where tokens stand", neutral=(False,))
+    ] = None
     watermarking: Annotated[Any, Refused("answers are not watermarked", neutral=(False,))] = None
-    stream_interval: Annotated[Any, Refused("every token is streamed when it is there", neutral=(1,))] = None
     vllm_xargs: Annotated[Any, Refused("name the plug-in: logits_processors={NAME: {...}}", neutral=({},))] = None
     response_format: Annotated[
         ResponseFormat | None, Honoured("`text`, `json_object`, or `json_schema` with `strict`")

@@ -8,6 +8,7 @@ from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
 from octavo.request.repetition import RepetitionDetection
+from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.openai.generation_body import GenerationBody
 
 SAME_NAME = (
@@ -95,17 +96,33 @@ def _check_truncation(body: GenerationBody) -> None:
 
 
 def check_streaming(body: GenerationBody) -> None:
-    """Refuses stream options that have no stream, or no effect.
+    """Refuses options of a stream that have no stream, or no effect.
 
     Raises:
         InvalidRequestError: naming the option.
     """
+    interval = body.stream_interval
+    if interval is not None and (interval < 1 or (interval > 1 and not body.stream)):
+        raise InvalidRequestError("stream_interval", interval, "must be at least 1, and beyond that needs stream=true")
     if body.stream_options is None:
         return
     if not body.stream:
         raise InvalidRequestError("stream_options", body.stream_options.model_dump(), "needs stream=true")
     if body.stream_options.include_obfuscation:
         raise InvalidRequestError("stream_options.include_obfuscation", True, "obfuscation is not supported")
+
+
+def answer_options(body: GenerationBody, params: SamplingParams) -> AnswerOptions:
+    """What both endpoints are asked to show of an answer."""
+    return AnswerOptions(
+        num_top_logprobs=params.logprobs,
+        named_logprobs=bool(params.logprob_token_ids),
+        tokens_as_ids=bool(body.return_tokens_as_token_ids),
+        num_prompt_logprobs=body.prompt_logprobs,
+        return_token_ids=bool(body.return_token_ids),
+        stream_interval=body.stream_interval or 1,
+        skip_special=params.skip_special_tokens,
+    )
 
 
 def check_priority(body: GenerationBody, info: EngineInfo) -> int:
