@@ -4,25 +4,40 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from anthropic.types.message_count_tokens_params import MessageCountTokensParams as CountParams
+from anthropic.types.message_create_params import MessageCreateParamsBase as MessageParams
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
 from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
+from openai.types.responses.response_create_params import ResponseCreateParamsBase as ResponseParams
 
-from octavo.server.field_table import field_table
+from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
+from octavo.server.field_table import PAGES, field_table
 from octavo.server.fields import Honoured, Refused, RequestBody, treatments
-from octavo.server.native.sessions import LeaseBody, SessionBody
 from octavo.server.native.tokens import DetokenizeBody, TokenizeBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
+from octavo.server.responses.response_body import ResponseBody
 
+BODIES = [body for endpoints in PAGES.values() for _, body in endpoints]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("body", "official"), [(ChatBody, ChatParams), (CompletionBody, CompletionParams)])
+@pytest.mark.parametrize(
+    ("body", "official"),
+    [
+        (ChatBody, ChatParams),
+        (CompletionBody, CompletionParams),
+        (ResponseBody, ResponseParams),
+        (MessagesBody, MessageParams),
+        (CountTokensBody, CountParams),
+    ],
+)
 def test_every_official_field_is_known(body: type[RequestBody], official: Any) -> None:
-    assert set(get_type_hints(official)) | {"stream"} <= set(treatments(body))
+    streams = set() if body is CountTokensBody else {"stream"}
+    assert set(get_type_hints(official)) | streams <= set(treatments(body))
 
 
-@pytest.mark.parametrize("body", [ChatBody, CompletionBody, TokenizeBody, DetokenizeBody, SessionBody, LeaseBody])
+@pytest.mark.parametrize("body", [*BODIES, TokenizeBody, DetokenizeBody])
 def test_every_field_has_one_treatment(body: type[RequestBody]) -> None:
     assert set(treatments(body)) == set(body.model_fields)
 
@@ -44,6 +59,6 @@ def test_refused_fields_say_why_and_honoured_ones_are_not_refused(body: type[Req
     assert sum(isinstance(treatment, Honoured) for treatment in kinds.values()) > 25
 
 
-def test_the_page_holds_the_table() -> None:
-    page = (DOCS / "server.md").read_text()
-    assert page.endswith("<!-- field table -->\n" + field_table())
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_holds_the_table(page: str) -> None:
+    assert (DOCS / f"{page}.md").read_text().endswith("<!-- field table -->\n" + field_table(page))

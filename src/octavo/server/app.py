@@ -11,6 +11,9 @@ from starlette.responses import Response
 
 import octavo
 from octavo.config import ServerConfig
+from octavo.server.anthropic.endpoint import Messages
+from octavo.server.anthropic.errors import AnthropicShape
+from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
 from octavo.server.api_keys import load_keys
 from octavo.server.busy_board import BusyBoard
 from octavo.server.context import ServerContext
@@ -86,6 +89,7 @@ def build_app(server: ServerContext) -> Starlette:
         routes=[EndpointRoute(endpoint) for endpoint in (*endpoints, Endpoint("GET", "/openapi.json", describe_api))],
         middleware=[
             Middleware(Observer, metrics=server.metrics.http, clock=server.clock),
+            Middleware(AnthropicShape),
             Middleware(OriginGuard, allowed=server.config.allowed_origins),
             Middleware(ErrorBoundary),
             Middleware(ApiKeyGuard, keys=server.keys, open_metrics=server.config.open_metrics),
@@ -97,7 +101,7 @@ def build_app(server: ServerContext) -> Starlette:
 
 def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
     models, tokens, status, sessions = Models(server), Tokens(server), Status(server), Sessions(server)
-    requests, admin, responses = Requests(server), Admin(server), Responses(server)
+    requests, admin, responses, messages = Requests(server), Admin(server), Responses(server), Messages(server)
     return (
         Endpoint("POST", "/v1/completions", _generating(server, Completions(server)), CompletionBody),
         Endpoint("POST", "/v1/chat/completions", _generating(server, ChatCompletions(server)), ChatBody),
@@ -106,6 +110,8 @@ def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
         Endpoint("DELETE", "/v1/responses/{response_id}", responses.delete),
         Endpoint("GET", "/v1/responses/{response_id}/input_items", responses.input_items),
         Endpoint("POST", "/v1/responses/{response_id}/cancel", responses.cancel),
+        Endpoint("POST", "/v1/messages", _generating(server, messages.create), MessagesBody),
+        Endpoint("POST", "/v1/messages/count_tokens", messages.count_tokens, CountTokensBody),
         Endpoint("GET", "/v1/models", models.list),
         Endpoint("GET", "/v1/models/{model:path}", models.retrieve),
         Endpoint("POST", "/v1/sessions", sessions.create, SessionBody),

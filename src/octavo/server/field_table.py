@@ -1,22 +1,31 @@
-"""The table of request fields in docs/server.md, from the request models: `python -m octavo.server.field_table`."""
+"""The tables of request fields at the ends of pages in docs/, from the request models:
+`python -m octavo.server.field_table server`."""
 
 import sys
 
+from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, Treatment, treatments
 from octavo.server.native.sessions import LeaseBody, SessionBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
+from octavo.server.responses.response_body import ResponseBody
 
-
-def field_table() -> str:
-    """The fields of all endpoints that have a table, in Markdown."""
-    parts = (
+PAGES: dict[str, tuple[tuple[str, type[RequestBody]], ...]] = {
+    "server": (
         ("POST /v1/completions", CompletionBody),
         ("POST /v1/chat/completions", ChatBody),
         ("POST /v1/sessions", SessionBody),
         ("POST /v1/sessions/NAME/extend", LeaseBody),
-    )
-    return "\n".join(_table(title, body) for title, body in parts)
+    ),
+    "responses": (("POST /v1/responses", ResponseBody),),
+    "anthropic": (("POST /v1/messages", MessagesBody), ("POST /v1/messages/count_tokens", CountTokensBody)),
+}
+"""Page -> the endpoints whose fields stand at its end."""
+
+
+def field_table(page: str) -> str:
+    """The tables of one page, in Markdown."""
+    return "\n".join(_table(title, body) for title, body in PAGES[page])
 
 
 def _table(title: str, body: type[RequestBody]) -> str:
@@ -43,4 +52,4 @@ def _json(value: object) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(field_table())
+    sys.stdout.write(field_table(sys.argv[1]))

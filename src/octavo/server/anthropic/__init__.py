@@ -1,0 +1,1 @@
+"""Anthropic's Messages: the endpoint, the counting of its tokens, its errors."""
