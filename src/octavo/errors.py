@@ -109,5 +109,7 @@ class EngineDeadError(OctavoError):
 
 
 def _short(value: object) -> str:
+    if isinstance(value, str | bytes | list | tuple):
+        value = value[:120]  # so that the text of a huge value is never made
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."

@@ -85,7 +85,7 @@ def build_app(server: ServerContext) -> Starlette:
         """This description."""
         return json_response(describe(endpoints, "Octavo", octavo.__version__))
 
-    return Starlette(
+    app = Starlette(
         routes=[EndpointRoute(endpoint) for endpoint in (*endpoints, Endpoint("GET", "/openapi.json", describe_api))],
         middleware=[
             Middleware(Observer, metrics=server.metrics.http, clock=server.clock),
@@ -97,6 +97,8 @@ def build_app(server: ServerContext) -> Starlette:
         ],
         exception_handlers=ERROR_HANDLERS,
     )
+    app.router.redirect_slashes = False  # a path is what it is: clients do not send bodies again after a redirect
+    return app
 
 
 def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:

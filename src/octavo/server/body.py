@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -13,6 +14,11 @@ from octavo.server.context import ServerContext
 from octavo.server.errors import ApiError, took_too_long
 from octavo.server.fields import RequestBody
 
+UTF_8 = frozenset({"utf-8", "utf8", "us-ascii"})
+MAX_NESTING = 201
+"""Objects and lists within each other, the body included; what pydantic's parser takes."""
+MAX_DIGITS = 4300
+"""Of an integer: Python's own bound, since reading them takes quadratic time."""
 CLOSE = {"Connection": "close"}
 """Where the rest of a body is not read."""
 Body = TypeVar("Body", bound=RequestBody)
@@ -35,19 +41,24 @@ async def read_body(request: Request, model: type[Body], server: ServerContext) 
         body = model.model_validate_json(raw)
     except ValidationError as error:
         raise _explain(error) from None
+    _refuse_doubles(raw)
     body.refuse_unsupported()
     return body
 
 
 def _check_headers(request: Request) -> None:
-    content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if content_type != "application/json" and not content_type.endswith("+json"):
-        problem = f"the body must be JSON: send 'Content-Type: application/json', not '{content_type}'"
+    content_type, *options = request.headers.get("content-type", "application/json").lower().split(";")
+    if content_type.strip() != "application/json" and not content_type.strip().endswith("+json"):
+        problem = f"the body must be JSON: send 'Content-Type: application/json', not '{content_type[:100]}'"
         raise ApiError(415, problem, param="Content-Type", code="unsupported_media_type")
+    for name, _, value in (option.partition("=") for option in options):
+        if name.strip() == "charset" and value.strip(' "') not in UTF_8:
+            problem = f"Content-Type: the body must be in UTF-8, not in '{value.strip()[:100]}'"
+            raise ApiError(415, problem, param="Content-Type", code="unsupported_media_type")
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         # Decompressing would let a small request become a huge one.
-        problem = f"send the body as it is, without Content-Encoding '{encoding}'"
+        problem = f"send the body as it is, without Content-Encoding '{encoding[:100]}'"
         raise ApiError(415, problem, param="Content-Encoding", code="unsupported_media_type")
 
 
@@ -80,6 +91,24 @@ async def _read_limited(request: Request, max_bytes: int) -> bytes:
     return bytes(received)
 
 
+def _refuse_doubles(raw: bytes) -> None:
+    """Refuses a key that stands twice in one object: of two parsers one may take the first and one the last, so what a
+    proxy has checked need not be what is run. `raw` is valid JSON."""
+    try:
+        json.loads(raw, object_pairs_hook=_single_keys)
+    except ApiError:
+        raise
+    except ValueError:  # all that Python has against valid JSON
+        raise ApiError(400, f"a number has more than {MAX_DIGITS} digits", code="invalid_json") from None
+
+
+def _single_keys(pairs: list[tuple[str, object]]) -> None:
+    if len(keys := dict(pairs)) < len(pairs):
+        double = next(key for key in keys if sum(key == other for other, _ in pairs) > 1)
+        param = json.dumps(double[:100])[1:-1]
+        raise ApiError(400, f"the key '{param}' stands twice in one object", param=param, code="invalid_json")
+
+
 def _too_large(max_bytes: int) -> ApiError:
     return ApiError(413, f"the request body is larger than {max_bytes} bytes", code="request_too_large", headers=CLOSE)
 
@@ -103,7 +132,7 @@ def _explain(error: ValidationError) -> ApiError:
 
 def _reason(problem: Any) -> str:
     detail = problem.get("ctx", {}).get("error", problem["msg"])
-    return str(detail).replace("Input should be", "must be")
+    return re.sub(r"^(Input|List|String|Dictionary) should (be|have)", r"must \2", str(detail))
 
 
 def _path(where: tuple[int | str, ...]) -> str:

@@ -17,7 +17,7 @@ from octavo.server.endpoints import json_response
 from octavo.server.fields import Honoured, RequestBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.chat_conversation import conversation_of
-from octavo.server.openai.message import ChatMessage
+from octavo.server.openai.message import Messages
 from octavo.server.openai.respond import Nobody
 from octavo.server.openai.sampling import pin_request
 from octavo.server.prompts import encode_prompt, fit_prompt
@@ -45,7 +45,7 @@ class SessionBody(RequestBody):
         WithJsonSchema(_PROMPT_SCHEMA),
         Honoured("text or token ids to compute and hold"),
     ] = None
-    messages: Annotated[list[ChatMessage] | None, Honoured("a conversation, in place of `prompt`")] = None
+    messages: Annotated[Messages | None, Honoured("a conversation, in place of `prompt`")] = None
     add_generation_prompt: Annotated[bool | None, Honoured("with `messages`; false by default")] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("with `messages`")] = None
     cache_salt: Annotated[str | None, Honoured("of the requests that are to find the prompt")] = None

@@ -13,7 +13,7 @@ from octavo.server.endpoints import json_response
 from octavo.server.fields import Honoured, RequestBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.chat_conversation import conversation_of
-from octavo.server.openai.message import ChatMessage
+from octavo.server.openai.message import Messages
 from octavo.server.prompts import check_ids, decode_ids, encode_text
 from octavo.server.serving_engine import TextCodec
 
@@ -23,7 +23,7 @@ class TokenizeBody(RequestBody):
 
     model: Annotated[str | None, Honoured("404 if it is not served")] = None
     prompt: Annotated[str | None, Honoured("a text")] = None
-    messages: Annotated[list[ChatMessage] | None, Honoured("a conversation, in place of `prompt`")] = None
+    messages: Annotated[Messages | None, Honoured("a conversation, in place of `prompt`")] = None
     add_special_tokens: Annotated[bool | None, Honoured("true by default: the ids that stand around a text")] = None
     parse_special_tokens: Annotated[bool | None, Honoured("false by default: their spellings are text")] = None
     add_generation_prompt: Annotated[bool | None, Honoured("with `messages`; true by default")] = None

@@ -5,14 +5,14 @@ from typing import Annotated, Any
 from octavo.errors import InvalidRequestError
 from octavo.server.fields import Harmless, Honoured, Refused
 from octavo.server.openai.generation_body import GenerationBody
-from octavo.server.openai.message import ChatMessage
+from octavo.server.openai.message import Messages
 from octavo.server.openai.tool_body import ChoiceField, FunctionTool
 
 
 class ChatBody(GenerationBody):
     """A chat completion request."""
 
-    messages: Annotated[list[ChatMessage], Honoured("text only; a history may hold tool calls and results")]
+    messages: Annotated[Messages, Honoured("text only; a history may hold tool calls and results")]
     max_completion_tokens: Annotated[int | None, Honoured("newer name of `max_tokens`; wins if both are given")] = None
     logprobs: Annotated[bool | None, Honoured("logprobs of the answer's tokens")] = None
     top_logprobs: Annotated[int | None, Honoured("with `logprobs`; up to `--max-logprobs`")] = None

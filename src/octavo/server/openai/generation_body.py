@@ -2,13 +2,15 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, StrictStr, WithJsonSchema
+from pydantic import BeforeValidator, Field, StrictStr, WithJsonSchema
 
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
 from octavo.server.openai.response_format import ResponseFormat, StructuredOutputs
 
 MAX_STOP_STRINGS = 64
 """Every token is searched for every stop string, so their number is bounded."""
+MAX_STOP_CHARS = 1024
+MAX_BAD_WORD_CHARS = 1024
 
 
 class StreamOptions(StrictModel):
@@ -31,6 +33,8 @@ def _stop_list(value: Any) -> Any:
         raise ValueError("must be a string or a list of strings")
     if value is not None and len(value) > MAX_STOP_STRINGS:
         raise ValueError(f"must hold at most {MAX_STOP_STRINGS} strings")
+    if value is not None and any(len(item) > MAX_STOP_CHARS for item in value):
+        raise ValueError(f"each string must hold at most {MAX_STOP_CHARS} characters")
     return value
 
 
@@ -82,7 +86,9 @@ class GenerationBody(RequestBody):
     include_stop_str_in_output: Annotated[bool | None, Honoured()] = None
     ignore_eos: Annotated[bool | None, Honoured("go on past the model's end ids")] = None
     skip_special_tokens: Annotated[bool | None, Honoured("true by default")] = None
-    bad_words: Annotated[list[str] | None, Honoured("words that must not appear")] = None
+    bad_words: Annotated[
+        list[Annotated[str, Field(max_length=MAX_BAD_WORD_CHARS)]] | None, Honoured("words that must not appear")
+    ] = None
     allowed_token_ids: Annotated[list[int] | None, Honoured("only these can be sampled")] = None
     logprob_token_ids: Annotated[
         list[int] | None, Honoured("with logprobs: those of these ids (up to 128) in place of the most probable ones")

@@ -49,6 +49,7 @@ def _arguments(value: Any) -> Any:
     return value
 
 
+MAX_MESSAGES = 4096
 Content = Annotated[
     str | list[dict[str, str]] | None,
     BeforeValidator(_text_content),
@@ -111,3 +112,7 @@ class ChatMessage(StrictModel):
         if self.tool_calls:
             message["tool_calls"] = [call.model_dump(exclude_none=True, exclude={"index"}) for call in self.tool_calls]
         return message
+
+
+Messages = Annotated[list[ChatMessage], Field(max_length=MAX_MESSAGES)]
+"""A conversation."""
