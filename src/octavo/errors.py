@@ -29,6 +29,7 @@ class ConfigError(OctavoError, ValueError):
     def __init__(self, field: str, value: object, problem: str) -> None:
         self.field = field
         self.value = value
+        self.problem = problem
         super().__init__(f"{field}={_short(value)}: {problem}")
 
 

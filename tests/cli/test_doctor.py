@@ -47,4 +47,4 @@ def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFix
 def test_a_model_without_bench_is_a_mistake() -> None:
     done = octavo("doctor", "--model", "smollm2-135m")
     assert done.returncode == 2
-    assert done.stderr == "octavo: model='smollm2-135m': is only measured; add --bench\n"
+    assert done.stderr == "octavo: --model='smollm2-135m': is only measured; add --bench\n"

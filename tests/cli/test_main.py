@@ -74,18 +74,30 @@ def test_version() -> None:
     ("arguments", "message"),
     [
         (["serve", "no-such-model", "--port", "0"], "unknown model 'no-such-model'"),
-        (["serve", "--port", "70000"], "port=70000: must be in [0, 65535]"),
-        (["serve", "--port", "0", "--block-size", "7"], "block_size=7: must be a power of two"),
+        (["serve", "--port", "70000"], "--port=70000: must be in [0, 65535]"),
+        (["serve", "--port", "0", "--block-size", "7"], "--block-size=7: must be a power of two"),
         (["serve", "--port", "0", "--block-size", "1099511627776"], "must be a power of two up to 65536"),
         (["serve", "--port", "0", "--max-num-batched-tokens", "1000000000000"], "must be in [1, 16777216]"),
-        (["serve", "--port", "0", "--seed", "-1"], "seed=-1: must be in [0, 2^63 - 1]"),
+        (["serve", "--port", "0", "--seed", "-1"], "--seed=-1: must be in [0, 2^63 - 1]"),
         (["serve", "--port", "0", "--served-model-name", ""], "must not hold an empty name"),
         (["serve", "--port", "0", "x" * 5000], "unknown model 'xxx"),
-        (["serve", "--port", "0", "--host", "no.such.host.invalid"], "host='no.such.host.invalid'"),
-        (["serve", "--config", "missing.yaml"], "config='missing.yaml': cannot be read"),
+        (["serve", "--port", "0", "--host", "no.such.host.invalid"], "--host='no.such.host.invalid'"),
+        (["serve", "--config", "missing.yaml"], "--config='missing.yaml': cannot be read"),
         (["complete", "x", "-m", "./missing.gguf"], "missing.gguf"),
-        (["complete", "x", "--threads", "0"], "threads=0: must be in [1, 256]"),
-        (["chat", "x", "--temperature", "-1"], "temperature=-1.0: must be a number in [0, 100]"),
+        (["complete", "x", "--threads", "0"], "--threads=0: must be in [1, 256]"),
+        (["chat", "x", "--temperature", "-1"], "--temperature=-1.0: must be a number in [0, 100]"),
+        (["serve", "--kv-disk-size", "3GiB"], "--kv-disk-size=3221225472: has no effect without --kv-disk-path"),
+        (["serve", "--kv-disk-size-bytes=3GiB"], "--kv-disk-size-bytes=3221225472: has no"),
+        (["serve", "--num-gpu-blocks-override", "1"], "--num-gpu-blocks-override=1: must be at least 2"),
+        (["serve", "--ssl-keyfile", "x.pem"], "--ssl-keyfile='x.pem': has no effect without --ssl-certfile"),
+        (["serve", "--api-key-file", "none.yaml"], "--api-key-file='none.yaml': cannot be read"),
+        (["serve", "--ssl-certfile", "none.pem"], "--ssl-certfile='none.pem': cannot be read"),
+        (["serve", "--tempreture", "1"], "no such option --tempreture"),
+        (["serve", "--kv-cache-memory", "1"], "; did you mean --kv-cache-memory-bytes? (`"),
+        (["serve", "--port", "x"], "Invalid value for '--port': must be a number (integer)"),
+        (["serve", "--kv-cache-dtype", "fp7"], "'--kv-cache-dtype': 'fp7' is not one of"),
+        (["serv"], "Did you mean 'serve'?"),
+        (["serve", "--kv-cache-memory-bytes", "lots"], "'lots' is no size; write it like 2GiB"),
         (["pull", "no-such-model"], "unknown model 'no-such-model'"),
         (["bench", "throughput", "-m", "no-such-model"], "unknown model 'no-such-model'"),
     ],
@@ -105,7 +117,7 @@ def test_a_port_in_use_is_told_before_any_model_is_loaded(tmp_path: Path) -> Non
         done = octavo("serve", "--port", str(port), cache=tmp_path)
     assert done.returncode == 2
     fix = "another program listens there; choose another with --port, or --port 0 for any free one"
-    assert done.stderr == f"octavo: port={port}: {fix}\n"
+    assert done.stderr == f"octavo: --port={port}: {fix}\n"
 
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:

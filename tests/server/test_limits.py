@@ -186,21 +186,6 @@ def test_utf_8_by_any_spelling(http: httpx.Client, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "key"),
-    [
-        ('{"prompt": "a", "prompt": "b"}', "prompt"),
-        ('{"prompt": "a", "max_tokens": 1, "max_tokens": 1}', "max_tokens"),
-        ('{"prompt": "a", "stream_options": null, "logit_bias": {"5": 1, "5": 2}}', "5"),
-        ('{"prompt": "a", "\\u0070rompt": "b"}', "prompt"),
-    ],
-)
-def test_a_key_stands_once(http: httpx.Client, body: str, key: str) -> None:
-    error = check_error(http.post(V1, content=body), 400)
-    assert error["param"] == key
-    assert "twice" in error["message"]
-
-
-@pytest.mark.parametrize(
     "number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9223372036854775808", "1" * 400]
 )
 @pytest.mark.parametrize("field", ["seed", "top_k", "temperature", "priority", "logprobs", "max_tokens", "min_p"])

@@ -25,7 +25,7 @@ def read_config_file(context: typer.Context, path: Path | None) -> Path | None:
         name = str(key).replace("-", "_")
         if name not in known:
             listed = ", ".join(sorted(str(option) for option in known))
-            raise ConfigError("config", str(path), f"unknown entry {key!r}; this command knows {listed}")
+            raise ConfigError("--config", str(path), f"unknown entry {key!r}; this command knows {listed}")
         alone = known[name].multiple and isinstance(value, str)
         defaults[name] = [value] if alone else value
     context.default_map = {**(context.default_map or {}), **defaults}
@@ -38,12 +38,12 @@ def _read(path: Path) -> dict[Any, Any]:
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ConfigError("config", str(path), f"cannot be read ({error.strerror})") from None
+        raise ConfigError("--config", str(path), f"cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = " ".join(str(error).split())
-        raise ConfigError("config", str(path), f"is no valid YAML: {where}") from None
+        raise ConfigError("--config", str(path), f"is no valid YAML: {where}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError("config", str(path), "must hold one mapping of option names to values")
+        raise ConfigError("--config", str(path), "must hold one mapping of option names to values")
     return content

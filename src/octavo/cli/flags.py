@@ -16,6 +16,7 @@ import typer
 from typer.models import OptionInfo
 
 from octavo.cli.config_file import CONFIG_OPTION, read_config_file
+from octavo.cli.flag_names import flag_of, named_as_typed
 from octavo.config import choices
 
 Settings = dict[str, Any]
@@ -73,11 +74,13 @@ def with_settings(
             given.pop(CONFIG_OPTION)
             settings = {name: given.pop(name) for name in options}
             present = {name: _plain(value) for name, value in settings.items() if value not in (None, [])}
-            return command(**given, settings=present) if takes_settings else command(**given)
+            with named_as_typed([*options, *own_flags], EXTRA_NAMES):
+                return command(**given, settings=present) if takes_settings else command(**given)
 
         signature = inspect.signature(command)
         takes_settings = "settings" in signature.parameters
         own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
+        own_flags = [parameter.name for parameter in own if _is_option(parameter)]
         for parameter in own:
             _name_value(parameter)
         parameters = [*own, *options.values(), _config_option()]
@@ -113,7 +116,7 @@ def field_docs(config: type) -> dict[str, str]:
 
 def _option(config_field: Field[Any], doc: str) -> inspect.Parameter:
     name, kind = config_field.name, _without_none(config_field.type)
-    flag = "--" + name.replace("_", "-")
+    flag = flag_of(name)
     names = [f"{flag}/--no-{name.replace('_', '-')}"] if kind is bool else [flag]
     names += EXTRA_NAMES.get(name, ())
     help_text = doc.replace("`", "").replace("None:", "default:") + _default_text(config_field)
@@ -134,6 +137,10 @@ def _typed(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
     if known:
         return Enum(name, {choice: choice for choice in known}) | None, {"case_sensitive": False}  # type: ignore[operator]
     return kind | None, {"metavar": _METAVARS[kind]} if kind in _METAVARS else {}
+
+
+def _is_option(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(part, OptionInfo) for part in typing.get_args(parameter.annotation))
 
 
 def _name_value(parameter: inspect.Parameter) -> None:

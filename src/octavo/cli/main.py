@@ -11,6 +11,7 @@ import octavo
 import octavo.log
 from octavo.cli import bench, chat, complete, doctor, key, models, pull, run_batch, serve
 from octavo.cli.terminal import prepare_streams
+from octavo.cli.usage_errors import UsageError, one_line
 from octavo.errors import DownloadError, EngineDeadError, OctavoError, RequestFailedError
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,11 @@ def main() -> None:
     with 1 for what failed on the way; errors are one line on stderr."""
     prepare_streams()
     try:
-        app()
+        sys.exit(app(standalone_mode=False) or 0)
+    except UsageError as error:
+        _fail_usage(error)
+    except typer.Abort:
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
@@ -89,6 +94,14 @@ def main() -> None:
         log.debug("failed", exc_info=error)
         problem = f"internal error: {type(error).__name__}: {error}"
         _fail(f"{problem} (octavo --log-level debug ... shows where; `octavo doctor` makes a report)", code=1)
+
+
+def _fail_usage(error: UsageError) -> None:
+    message = error.format_message()
+    if "\n" in message:  # a group of commands without a command: its help
+        print(message, file=sys.stderr)
+        sys.exit(2)
+    _fail(one_line(message, error.ctx), code=2)
 
 
 def _fail(problem: str, code: int) -> None:

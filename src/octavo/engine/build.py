@@ -21,7 +21,7 @@ from octavo.engine.logits_processors import load_processors
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
-from octavo.engine.start_log import PhaseTimes
+from octavo.engine.start_log import PhaseTimes, warn_of_threads
 from octavo.engine.step_size import with_step_size
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.native.executor import NativeExecutor
@@ -93,6 +93,7 @@ def _build(
     times.mark("program", clock())
     machine = describe_machine()
     threads, isa = config.execution.threads or machine.usable_cores, _native.resolve_isa(config.execution.isa)
+    warn_of_threads(threads, machine.usable_cores)
     config = replace(config, scheduler=with_step_size(config.scheduler, program, threads, isa))
     num_weight_bytes = sum(weight_bytes(weights).values())
     memory = plan_memory(config, program, machine.available_memory_bytes - num_weight_bytes)

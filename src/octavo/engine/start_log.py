@@ -13,6 +13,14 @@ def log_start(info: EngineInfo) -> None:
     log.debug("core started: %s", ", ".join(f"{phase} {seconds:.3f} s" for phase, seconds in info.start_s.items()))
 
 
+def warn_of_threads(threads: int, usable_cores: int) -> None:
+    """Says so where there are more threads than cores: they run, and wait for each other in every step."""
+    if threads > usable_cores:
+        log.warning(
+            "threads=%d, but this process may use %d cores: steps get slower, not faster", threads, usable_cores
+        )
+
+
 class PhaseTimes:
     """Seconds between marks, by the name of what ended there."""
 

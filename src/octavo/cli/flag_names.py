@@ -1,0 +1,50 @@
+"""Errors about settings in the words of the command line: `--kv-disk-size`, not `kv_disk_size_bytes`."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from octavo.errors import ConfigError, InvalidRequestError
+
+
+@contextmanager
+def named_as_typed(fields: Iterable[str], other_names: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """Around a command: an error that names fields leaves naming flags.
+
+    Args:
+        fields: those that are flags of this command.
+        other_names: field -> further spellings of its flag.
+
+    Raises:
+        ConfigError: as raised inside, in other words; so does an InvalidRequestError of a field that is a flag.
+    """
+    try:
+        yield
+    except (ConfigError, InvalidRequestError) as error:
+        flags = {name: _as_typed(name, other_names.get(name, ())) for name in fields}
+        if isinstance(error, InvalidRequestError) and error.field not in flags:
+            raise
+        raise _renamed(error, flags) from error
+
+
+def flag_of(field: str) -> str:
+    """The usual spelling."""
+    return "--" + field.replace("_", "-")
+
+
+def _as_typed(field: str, others: Sequence[str]) -> str:
+    """The spelling that stands on the command line, else the usual one."""
+    usual = flag_of(field)
+    typed = {word.partition("=")[0] for word in sys.argv[1:]}
+    return usual if usual in typed else next((name for name in others if name in typed), usual)
+
+
+def _renamed(error: ConfigError | InvalidRequestError, flags: Mapping[str, str]) -> ConfigError:
+    """In the problem only names with an underscore are surely names: `port` is also a word."""
+    names = [re.escape(name) for name in flags if "_" in name]
+    problem = error.problem
+    if names:
+        pattern = rf"(?<![\w-])({'|'.join(sorted(names, key=len, reverse=True))})(?!\w)"
+        problem = re.sub(pattern, lambda found: flags[found[1]], problem)
+    return ConfigError(flags.get(error.field, error.field), error.value, problem)

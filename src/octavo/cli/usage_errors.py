@@ -1,0 +1,45 @@
+"""Mistakes on the command line itself, in one line: what was wrong, and what might have been meant."""
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from typer._click.exceptions import UsageError
+else:
+    # typer has it from click, or from a click of its own, by version.
+    UsageError = typer.BadParameter.__bases__[0]
+
+__all__ = ["UsageError", "one_line"]
+
+
+def one_line(message: str, context: Any) -> str:
+    """
+    Args:
+        message: as the parser of the command line words it.
+        context: the parser's, of the command that did not understand; None: none was found.
+    """
+    if context is None:
+        return message
+    return f"{_meant(_plain(message), context.command)} (`{context.command_path} --help` has all of them)"
+
+
+def _plain(message: str) -> str:
+    """Without the words of the library below that library."""
+    message = message.replace("Value error, ", "").removesuffix(".")
+    message = re.sub(
+        r"Input should be a valid (\w+), unable to parse string as an? \w+", r"must be a number (\1)", message
+    )
+    return message.replace("Input should be", "must be")
+
+
+def _meant(message: str, command: Any) -> str:
+    """With the option that is most like an unknown one."""
+    unknown = re.match(r"No such option:? '?(--?[\w-]+)", message)
+    if unknown is None:
+        return message
+    known = [name for option in command.params for name in (*option.opts, *option.secondary_opts) if name[:2] == "--"]
+    near = difflib.get_close_matches(unknown[1], known, n=1)
+    return f"no such option {unknown[1]}" + (f"; did you mean {near[0]}?" if near else "")
