@@ -24,6 +24,7 @@ from octavo.server.key_limits import KeyLimiter, LimitGuard
 from octavo.server.metrics import ServerMetrics
 from octavo.server.native.admin import Admin, DrainBody, EmptyBody, PauseBody
 from octavo.server.native.load_card import LoadCard
+from octavo.server.native.render import Render, RenderBody
 from octavo.server.native.requests import AbortBody, Requests
 from octavo.server.native.sessions import LeaseBody, SessionBody, Sessions
 from octavo.server.native.status import Status
@@ -125,6 +126,7 @@ def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
         Endpoint("POST", "/v1/abort", requests.abort, AbortBody),
         Endpoint("POST", "/tokenize", tokens.tokenize, TokenizeBody),
         Endpoint("POST", "/detokenize", tokens.detokenize, DetokenizeBody),
+        Endpoint("POST", "/render", Render(server).answer, RenderBody),
         Endpoint("GET", "/health", status.health),
         Endpoint("GET", "/ready", status.ready),
         Endpoint("GET", "/version", status.version),

@@ -34,7 +34,16 @@ async def read_body(request: Request, model: type[Body], server: ServerContext) 
         InvalidRequestError: a field that exists but is not supported holds a value that would have an effect.
     """
     _check_headers(request)
-    raw = await _read_while_taken(request, server)
+    return parse_body(await _read_while_taken(request, server), model)
+
+
+def parse_body(raw: bytes, model: type[Body]) -> Body:
+    """Validates a JSON body.
+
+    Raises:
+        ApiError: 400, naming the field.
+        InvalidRequestError: a field that exists but is not supported holds a value that would have an effect.
+    """
     if not raw.strip():
         raise ApiError(400, "the body is empty; send a JSON object, {} if it has nothing to say", code="invalid_json")
     try:

@@ -4,12 +4,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
-from octavo.server.anthropic.order import SPELLINGS, order_message, plan_message
+from octavo.server.anthropic.order import SPELLINGS, MessageOrder, order_message, plan_message
 from octavo.server.anthropic.spelled import MessageEvents, SpelledMessage
 from octavo.server.body import read_body
 from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext, tenant_of
-from octavo.server.conversation.answer import Answer
 from octavo.server.endpoints import json_response
 from octavo.server.openai.respond import Nobody
 from octavo.server.spelling import respelled
@@ -27,16 +26,23 @@ class Messages:
         arrival = self._server.clock()
         body = await read_body(request, MessagesBody, self._server)
         model = self._server.model_name(body.model)
-        with respelled(SPELLINGS):
-            order = await order_message(self._server, body, arrival=arrival, tenant=tenant_of(request))
-            answer = Answer(self._server, order.answer)
-        spelled = SpelledMessage(answer, model, fills_context=order.fills_context)
+        order = await self.order(body, arrival=arrival, tenant=tenant_of(request))
+        spelled = SpelledMessage(order.answer, model, fills_context=order.fills_context)
         if body.stream:
             return EventStream(spelled.stream(), self._server.state, MessageEvents())
         try:
             return json_response(await while_connected(spelled.whole(), request.receive, self._server.state))
         except ClientGoneError:
             return Nobody()
+
+    async def order(self, body: MessagesBody, *, arrival: float, tenant: str) -> MessageOrder:
+        """What a body asks for; nothing runs before its answer is read.
+
+        Raises:
+            InvalidRequestError, ApiError: it cannot be honoured.
+        """
+        with respelled(SPELLINGS):
+            return await order_message(self._server, body, arrival=arrival, tenant=tenant)
 
     async def count_tokens(self, request: Request) -> Response:
         """The number of tokens of the prompt that the same request to /v1/messages would have."""

@@ -19,7 +19,7 @@ from octavo.server.anthropic.messages_body import (
     ToolChoice,
 )
 from octavo.server.context import ServerContext
-from octavo.server.conversation.answer import AnswerOrder
+from octavo.server.conversation.answer import Answer, AnswerOrder
 from octavo.server.conversation.conversation import Conversation, ReasoningOptions, TemplateOptions, ToolUse
 from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.plan import AnswerPlan, plan_answer
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 class MessageOrder:
     """What becomes of a request."""
 
-    answer: AnswerOrder
+    answer: Answer
     fills_context: bool
     """`max_tokens` is more than the context has room for, so that is what ends a long answer."""
 
@@ -87,8 +87,8 @@ async def order_message(server: ServerContext, body: MessagesBody, *, arrival: f
         session=check_session(generation_body),
     )
     options = AnswerOptions(skip_special=params.skip_special_tokens, reading=plan.reading)
-    answer = AnswerOrder(generation=generation, prompts=[Prompt(token_ids)], options=options, arrival=arrival)
-    return MessageOrder(answer=answer, fills_context=body.max_tokens > room)
+    order = AnswerOrder(generation=generation, prompts=[Prompt(token_ids)], options=options, arrival=arrival)
+    return MessageOrder(answer=Answer(server, order), fills_context=body.max_tokens > room)
 
 
 def _conversation(server: ServerContext, body: ConversationBody) -> Conversation:

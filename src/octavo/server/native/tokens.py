@@ -8,12 +8,13 @@ from starlette.responses import Response
 from octavo.errors import InvalidRequestError
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext
-from octavo.server.conversation.rendering import render
+from octavo.server.conversation.plan import plan_answer
 from octavo.server.endpoints import json_response
 from octavo.server.fields import Honoured, RequestBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.chat_conversation import conversation_of
 from octavo.server.openai.message import Messages
+from octavo.server.openai.tool_body import ChoiceField, FunctionTool
 from octavo.server.prompts import check_ids, decode_ids, encode_text
 from octavo.server.serving_engine import TextCodec
 
@@ -26,9 +27,28 @@ class TokenizeBody(RequestBody):
     messages: Annotated[Messages | None, Honoured("a conversation, in place of `prompt`")] = None
     add_special_tokens: Annotated[bool | None, Honoured("true by default: the ids that stand around a text")] = None
     parse_special_tokens: Annotated[bool | None, Honoured("false by default: their spellings are text")] = None
+    tools: Annotated[list[FunctionTool] | None, Honoured("with `messages`")] = None
+    tool_choice: Annotated[ChoiceField, Honoured("with `messages`; `none`: the model is not told of tools")] = None
+    documents: Annotated[list[dict[str, Any]] | None, Honoured("with `messages`")] = None
+    reasoning_effort: Annotated[str | None, Honoured("with `messages`")] = None
     add_generation_prompt: Annotated[bool | None, Honoured("with `messages`; true by default")] = None
+    continue_final_message: Annotated[bool | None, Honoured("with `messages`")] = None
+    chat_template: Annotated[str | None, Honoured("with `messages`; only with `--trust-request-chat-template`")] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("with `messages`")] = None
     return_token_strs: Annotated[bool | None, Honoured("`token_strs` beside `tokens`")] = None
+
+
+CHAT_FIELDS = (
+    "tools",
+    "tool_choice",
+    "documents",
+    "reasoning_effort",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "chat_template_kwargs",
+)
+"""Fields of a conversation, as in chat completions."""
 
 
 class DetokenizeBody(RequestBody):
@@ -61,15 +81,14 @@ class Tokens:
         return json_response(answer)
 
     async def _encode(self, body: TokenizeBody) -> list[int]:
+        given = [name for name in CHAT_FIELDS if getattr(body, name) is not None]
+        if body.messages is None and given:
+            raise InvalidRequestError(given[0], getattr(body, given[0]), "goes with 'messages'")
         if (body.prompt is None) == (body.messages is None):
             raise InvalidRequestError("prompt", body.prompt, "give either 'prompt' or 'messages'")
         if body.messages is not None:
-            chat = ChatBody(
-                messages=body.messages,
-                add_generation_prompt=body.add_generation_prompt,
-                chat_template_kwargs=body.chat_template_kwargs,
-            )
-            return await render(self._server.engine, conversation_of(chat, self._server.config))
+            chat = ChatBody(messages=body.messages, **{name: getattr(body, name) for name in CHAT_FIELDS})
+            return (await plan_answer(self._server, conversation_of(chat, self._server.config))).token_ids
         return await encode_text(
             self._tokenizer("prompt"),
             body.prompt or "",

@@ -44,12 +44,19 @@ class ChatCompletions:
         arrival = self._server.clock()
         body = await read_body(request, ChatBody, self._server)
         model = self._server.model_name(body.model)
-        with respelled(_spellings(body)):
-            order = await self._order(body, arrival, tenant_of(request))
-            answer = Answer(self._server, order)
-        shape = ChatFormat(order.options, self._server.engine.tokenizer)
+        answer = await self.answer(body, arrival=arrival, tenant=tenant_of(request))
+        shape = ChatFormat(answer.order.options, self._server.engine.tokenizer)
         spelled = SpelledAnswer(self._server, answer, shape, model=model, stream_options=body.stream_options)
         return await respond(request, self._server, spelled, stream=bool(body.stream))
+
+    async def answer(self, body: ChatBody, *, arrival: float, tenant: str) -> Answer:
+        """What a body asks for; nothing runs before it is read.
+
+        Raises:
+            InvalidRequestError, ApiError: it cannot be honoured.
+        """
+        with respelled(_spellings(body)):
+            return Answer(self._server, await self._order(body, arrival, tenant))
 
     async def _order(self, body: ChatBody, arrival: float, tenant: str) -> AnswerOrder:
         check_streaming(body)

@@ -9,7 +9,6 @@ from octavo.errors import InvalidRequestError
 from octavo.server.body import read_body
 from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext, tenant_of
-from octavo.server.conversation.answer import Answer
 from octavo.server.endpoints import json_response
 from octavo.server.errors import ApiError
 from octavo.server.openai.respond import Nobody
@@ -43,8 +42,7 @@ class Responses:
         that it can be read again and gone on from with `previous_response_id`."""
         arrival = self._server.clock()
         body = await read_body(request, ResponseBody, self._server)
-        with respelled(SPELLINGS):
-            spelled = await self._begin(body, arrival, tenant_of(request))
+        spelled = await self._begin(body, arrival, tenant_of(request))
         if body.stream:
             return EventStream(spelled.stream(), self._server.state, ResponseEvents())
         try:
@@ -52,14 +50,22 @@ class Responses:
         except ClientGoneError:
             return Nobody()
 
+    async def order(self, body: ResponseBody, *, arrival: float, tenant: str) -> ResponseOrder:
+        """What a body asks for; nothing runs before its answer is read.
+
+        Raises:
+            InvalidRequestError, ApiError: it cannot be honoured.
+        """
+        with respelled(SPELLINGS):
+            body.check()
+            stores = check_store(body, keeps=self._store.keeps)
+            previous = await self._previous(body.previous_response_id, tenant)
+            return await order_response(self._server, body, previous, arrival=arrival, tenant=tenant, stores=stores)
+
     async def _begin(self, body: ResponseBody, arrival: float, tenant: str) -> SpelledResponse:
-        body.check()
         model = self._server.model_name(body.model)
-        stores = check_store(body, keeps=self._store.keeps)
-        previous = await self._previous(body.previous_response_id, tenant)
-        order = await order_response(self._server, body, previous, arrival=arrival, tenant=tenant)
-        answer = Answer(self._server, order.answer)
-        generation = order.answer.generation
+        order = await self.order(body, arrival=arrival, tenant=tenant)
+        generation = order.answer.order.generation
         head = {
             "id": generation.request_id,
             "object": "response",
@@ -69,10 +75,11 @@ class Responses:
             "error": None,
             "incomplete_details": None,
             "usage": None,
-            "store": stores,
+            "store": order.stores,
             **echoed(body, generation.params),
         }
-        return SpelledResponse(answer, head, self._keep(order, tenant) if stores else None, self._server.wall_clock)
+        keep = self._keep(order, tenant) if order.stores else None
+        return SpelledResponse(order.answer, head, keep, self._server.wall_clock)
 
     def _keep(self, order: ResponseOrder, tenant: str) -> Keep:
         async def keep(response: dict[str, Any]) -> bool:

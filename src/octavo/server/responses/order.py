@@ -8,7 +8,7 @@ from typing import Any
 from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
 from octavo.server.context import ServerContext
-from octavo.server.conversation.answer import AnswerOrder
+from octavo.server.conversation.answer import Answer, AnswerOrder
 from octavo.server.conversation.conversation import Conversation, ReasoningOptions, TemplateOptions
 from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.plan import AnswerPlan, plan_answer
@@ -37,15 +37,27 @@ SPELLINGS = {
 class ResponseOrder:
     """What becomes of a request."""
 
-    answer: AnswerOrder
+    answer: Answer
+    stores: bool
+    """It is to be kept."""
     context: list[AnyItem]
     """All items before the response's own: those of earlier responses, and those of the input."""
 
 
 async def order_response(
-    server: ServerContext, body: ResponseBody, previous: StoredResponse | None, *, arrival: float, tenant: str
+    server: ServerContext,
+    body: ResponseBody,
+    previous: StoredResponse | None,
+    *,
+    arrival: float,
+    tenant: str,
+    stores: bool,
 ) -> ResponseOrder:
     """
+    Args:
+        previous: what it goes on from.
+        stores: what `check_store` says.
+
     Raises:
         InvalidRequestError, ApiError: the request cannot be honoured; see SPELLINGS for its fields.
     """
@@ -74,8 +86,8 @@ async def order_response(
     options = AnswerOptions(
         num_top_logprobs=params.logprobs, skip_special=params.skip_special_tokens, reading=plan.reading
     )
-    answer = AnswerOrder(generation=generation, prompts=[prompt], options=options, arrival=arrival)
-    return ResponseOrder(answer=answer, context=context)
+    order = AnswerOrder(generation=generation, prompts=[prompt], options=options, arrival=arrival)
+    return ResponseOrder(answer=Answer(server, order), context=context, stores=stores)
 
 
 def _input_items(body: ResponseBody) -> list[AnyItem]:
