@@ -1,13 +1,20 @@
 """Models and plug-ins of the oracle's tests."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
+from octavo import LLM
 from octavo.execution.loader.tiny.write import write_tiny_model
+from tests.equality.http import serving
+from tests.sampling.plug_ins import MORE
 
+COMMON = {"max_model_len": 160, "threads": 1, "max_num_seqs": 16, "block_size": 8}
+"""Settings of every engine here."""
 Install = Callable[..., None]
 
 
@@ -37,3 +44,25 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.delitem(sys.modules, package, raising=False)
 
     return install
+
+
+@dataclass
+class Both:
+    """The same model, served and in this process."""
+
+    http: httpx.Client
+    llm: LLM
+
+
+@pytest.fixture(scope="session")
+def both(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """With a logits processor, `push`."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(write_package(folder, "served_processors", MORE, push="served_processors:Push")))
+        with (
+            serving(tiny_model, {**COMMON, "logits_processors": "push"}, folder) as url,
+            httpx.Client(base_url=url, timeout=60) as http,
+            LLM(tiny_model, **COMMON, logits_processors=["push"]) as llm,
+        ):
+            yield Both(http, llm)

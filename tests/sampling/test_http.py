@@ -3,22 +3,19 @@ tests have worked out again."""
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
 
-from octavo import LLM
 from octavo.engine.output import CompletionOutput
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
 from tests.equality.http import serving
-from tests.sampling.conftest import write_package
+from tests.sampling.conftest import COMMON, Both
 from tests.sampling.parameters import ALONE, params_of
-from tests.sampling.test_every_path import COMMON, prompts
-from tests.sampling.test_processors import MORE
+from tests.sampling.test_every_path import prompts
 
 SENT = {
     **{name: fields for name, fields in ALONE.items() if not {"reasoning", "bad_words_token_ids"} & set(fields)},
@@ -26,28 +23,6 @@ SENT = {
 }
 """Settings in which all can be said over HTTP; budgets and words of token ids cannot."""
 MESSAGES = [{"role": "user", "content": "How do I fold a book?"}]
-
-
-@dataclass
-class Both:
-    """The same model, served and in this process."""
-
-    http: httpx.Client
-    llm: LLM
-
-
-@pytest.fixture(scope="module")
-def both(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    folder = tmp_path_factory.mktemp("served")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(write_package(folder, "served_processors", MORE, push="served_processors:Push")))
-        fields = {**COMMON, "logits_processors": "push"}
-        with (
-            serving(tiny_model, fields, folder) as url,
-            httpx.Client(base_url=url, timeout=60) as http,
-            LLM(tiny_model, **{**fields, "logits_processors": ["push"]}) as llm,
-        ):
-            yield Both(http, llm)
 
 
 def body_of(params: SamplingParams, *, chat: bool) -> dict[str, Any]:

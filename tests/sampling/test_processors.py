@@ -19,51 +19,16 @@ from octavo.engine.logits_processors import load_processors
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.request.outputs import FinishReason
 from octavo.request.params import SamplingParams
-from tests.sampling.conftest import Install
+from tests.sampling.conftest import COMMON, Install
 from tests.sampling.oracle import Array, Edit
 from tests.sampling.parameters import ALONE, params_of
-from tests.sampling.test_every_path import COMMON, PATHS, prompts
+from tests.sampling.plug_ins import MORE
+from tests.sampling.test_every_path import PATHS, prompts
 from tests.sampling.witness import witnessed
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "decoding.md").read_text()
 EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
 """The processor that the page shows: what stands in the last `window` output tokens cannot come again."""
-MORE = """
-import numpy as np
-from octavo.errors import InvalidRequestError
-
-class Base:
-    def __init__(self, vocab_size):
-        self.vocab_size = vocab_size
-
-    def check(self, args):
-        pass
-
-class Push(Base):
-    def check(self, args):
-        args["token_id"] + 0
-        if args["token_id"] >= self.vocab_size:
-            raise ValueError(f"token_id must be below {self.vocab_size}")
-
-    def process(self, requests, logits):
-        for request, row in zip(requests, logits):
-            row[request.args["token_id"]] += request.args.get("by", 50.0)
-
-class Faulty(Base):
-    def process(self, requests, logits):
-        logits += 100.0  # what a call that raises has done is undone
-        for request, row in zip(requests, logits):
-            row -= 100.0
-            if len(request.output_token_ids) == request.args["at"]:
-                match request.args["how"]:
-                    case "raise": raise RuntimeError("secret of the house")
-                    case "refuse": raise InvalidRequestError("mood", "bad", "must be good")
-                    case "nan": row[3] = np.nan
-                    case "none": row[:] = -np.inf
-
-def not_one(vocab_size):
-    return 7
-"""
 
 
 @pytest.fixture
@@ -106,7 +71,12 @@ ASKED: dict[str, dict[str, Any]] = {
 def test_on_every_path(tiny_model: str, name: str) -> None:
     path = PATHS[name]
     each = [params_of(fields) for fields in (*ASKED.values(), *ASKED.values())]
-    llm, witness = witnessed(tiny_model, {**COMMON, **path.fields, "logits_processors": list(EDITS)}, EDITS)
+    llm, witness = witnessed(
+        tiny_model,
+        {**COMMON, **path.fields, "logits_processors": list(EDITS)},
+        EDITS,
+        fails_after_sampling=path.fails_after_sampling,
+    )
     with llm:
         for _ in range(path.rounds):
             outputs = llm.generate(prompts(len(each)), each)

@@ -38,6 +38,9 @@ class Witness:
     faults: list[str] = field(default_factory=list)
     rows: Counter[str] = field(default_factory=Counter)
     """How many rows were seen: `first`, `later`, `resumed`, `forced`, `named`, `unsure`."""
+    fails_after_sampling: bool = False
+    """Every third call for several rows raises behind its work, so that the runner undoes that and tries parts."""
+    _num_calls: int = 0
     _by_slot: dict[int, Watched] = field(default_factory=dict)
 
     def add(
@@ -54,6 +57,10 @@ class Witness:
         raw = np.array(logits)
         sampled = self.sampler.sample(logits, slots, masks)
         assert np.array_equal(raw, logits), "the sampler wrote into the logits"
+        self._num_calls += 1
+        if self.fails_after_sampling and len(slots) > 1 and self._num_calls % 3 == 0:
+            self.rows["undone"] += len(slots)
+            raise MemoryError("on purpose")
         for row, slot in enumerate(slots.tolist()):
             token = int(sampled.token_ids[row])
             if token >= 0:
@@ -108,7 +115,11 @@ class Witness:
 
 
 def witnessed(
-    model: str, fields: Mapping[str, object], processors: Mapping[str, oracle.Edit] | None = None
+    model: str,
+    fields: Mapping[str, object],
+    processors: Mapping[str, oracle.Edit] | None = None,
+    *,
+    fails_after_sampling: bool = False,
 ) -> tuple[LLM, Witness]:
     """An `LLM` whose sampler is watched."""
     config = EngineConfig.from_fields({"model": model, **fields})
@@ -118,7 +129,7 @@ def witnessed(
 
     def watch(executor: ProgramExecutor, sampler: Sampler) -> tuple[ProgramExecutor, Sampler]:
         size = words.tokenizer.vocab_size if words.tokenizer else 0
-        witnesses.append(Witness(sampler, size, processors or {}))
+        witnesses.append(Witness(sampler, size, processors or {}, fails_after_sampling=fails_after_sampling))
         return executor, witnesses[0]
 
     core, info = build_core(config, files, lambda: float(next(ticks)), watch)
