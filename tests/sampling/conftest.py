@@ -56,13 +56,13 @@ class Both:
 
 @pytest.fixture(scope="session")
 def both(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    """With a logits processor, `push`."""
+    """With a logits processor, `nudge`."""
     folder = tmp_path_factory.mktemp("served")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(write_package(folder, "served_processors", MORE, push="served_processors:Push")))
+        patch.syspath_prepend(str(write_package(folder, "served_processors", MORE, nudge="served_processors:Push")))
         with (
-            serving(tiny_model, {**COMMON, "logits_processors": "push"}, folder) as url,
+            serving(tiny_model, {**COMMON, "logits_processors": "nudge"}, folder) as url,
             httpx.Client(base_url=url, timeout=60) as http,
-            LLM(tiny_model, **COMMON, logits_processors=["push"]) as llm,
+            LLM(tiny_model, **COMMON, logits_processors=["nudge"]) as llm,
         ):
             yield Both(http, llm)

@@ -34,6 +34,11 @@ def adjusted(raw: Array, p: SamplingParams, eos: Sequence[int], prompt: Sequence
     return np.where(times > 0, x - np.float32(p.presence_penalty), x).astype(np.float32)
 
 
+def bits(words: Array, count: int) -> Array:
+    """A mask's words as one truth value per token id."""
+    return np.array([words[i // 32] >> i % 32 & 1 for i in range(count)], bool)
+
+
 def probabilities(x: Array, p: SamplingParams) -> Array:
     """The distribution of the next token from adjusted logits."""
     if p.temperature < 1e-5:

@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from octavo.request.params import SamplingParams
 from octavo.request.reasoning import ReasoningSpec
 from octavo.request.repetition import RepetitionDetection
+from octavo.request.structured import StructuredKind, StructuredSpec
 
 DRAWN = {"temperature": 1.0, "seed": 7}
 GREEDY = {"temperature": 0.0}
+LETTERS = StructuredSpec(kind=StructuredKind.REGEX, source="[a-f ]{80,90}")
+"""A shape that no answer here comes to the end of."""
 ALONE: dict[str, dict[str, Any]] = {
     "greedy": {**GREEDY, "logprobs": 3},
     "seed": {**DRAWN, "logprobs": 1},
@@ -57,6 +60,18 @@ ALONE: dict[str, dict[str, Any]] = {
         "logit_bias": {30: 60.0, 31: 59.0},
         "bad_words_token_ids": ((30, 30), (31, 31)),
         "repetition_detection": RepetitionDetection(min_pattern_size=2, max_pattern_size=3, min_count=4),
+    },
+    "structured_outputs": {**DRAWN, "structured_outputs": LETTERS, "logprobs": 2},
+    "structured_outputs and others": {
+        **DRAWN,
+        "structured_outputs": LETTERS,
+        "temperature": 2.0,
+        "top_k": 20,
+        "frequency_penalty": 1.5,
+        "logit_bias": {67: 3.0},
+        "bad_words": ("bc",),
+        "logprobs": 0,
+        "logprob_token_ids": (66, 67),
     },
     "all together": {
         "temperature": 0.8,

@@ -106,6 +106,7 @@ def test_every_parameter_on_every_path(tiny_model: str, alone: list[tuple[tuple[
         and rows["later"] + rows["resumed"] > 300
         and rows["forced"] > 5
         and rows["named"] > 10
+        and rows["masked"] > 30
     )
     assert "preemptions" not in PATHS[name].counters or rows["resumed"] >= 10
     assert not PATHS[name].fails_after_sampling or rows["undone"] > 100

@@ -19,7 +19,11 @@ from tests.sampling.test_every_path import prompts
 
 SENT = {
     **{name: fields for name, fields in ALONE.items() if not {"reasoning", "bad_words_token_ids"} & set(fields)},
-    "logits_processors": {"temperature": 0.0, "logits_processors": {"push": {"token_id": 9, "by": 2.5}}, "logprobs": 1},
+    "logits_processors": {
+        "temperature": 0.0,
+        "logits_processors": {"nudge": {"token_id": 9, "by": 2.5}},
+        "logprobs": 1,
+    },
 }
 """Settings in which all can be said over HTTP; budgets and words of token ids cannot."""
 MESSAGES = [{"role": "user", "content": "How do I fold a book?"}]
@@ -30,6 +34,8 @@ def body_of(params: SamplingParams, *, chat: bool) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(params) | {"max_tokens": params.max_tokens, "return_token_ids": True}
     body |= {"logit_bias": {str(i): bias for i, bias in (params.logit_bias or {}).items()}}
     body |= {"return_tokens_as_token_ids": True}
+    if params.structured_outputs is not None:
+        body |= {"structured_outputs": {"regex": params.structured_outputs.source}}
     if chat and params.logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": params.logprobs}
     return body
@@ -138,10 +144,10 @@ def test_a_repetition_is_named_streamed_or_not(both: Both) -> None:
 
 
 REFUSED = [
-    ({"logits_processors": {"nobody": {}}}, "logits_processors", "this engine has push"),
-    ({"logits_processors": {"push": {"token_id": 10**6}}}, "logits_processors.push", "must be below"),
-    ({"logits_processors": {"push": {}}}, "logits_processors.push", "failed at these arguments"),
-    ({"logits_processors": {"push": 5}}, "logits_processors.push", "must be an object"),
+    ({"logits_processors": {"nobody": {}}}, "logits_processors", "this engine has nudge"),
+    ({"logits_processors": {"nudge": {"token_id": 10**6}}}, "logits_processors.nudge", "must be below"),
+    ({"logits_processors": {"nudge": {}}}, "logits_processors.nudge", "failed at these arguments"),
+    ({"logits_processors": {"nudge": 5}}, "logits_processors.nudge", "must be an object"),
     ({"logprob_token_ids": [5]}, "logprob_token_ids", "needs logprobs"),
     ({"logprob_token_ids": [10**6]}, "logprob_token_ids", "needs logprobs"),
     ({"logprob_token_ids": [5, 5]}, "logprob_token_ids", "twice"),

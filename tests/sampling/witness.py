@@ -1,5 +1,6 @@
 """A sampler that works every row out again by the oracle, on whatever path the row comes."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,9 @@ class Witness:
         self.sampler.remove(slot)
         del self._by_slot[slot]
 
+    def prepare(self, slots: Int32) -> None:
+        self.sampler.prepare(slots)
+
     def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
         raw = np.array(logits)
         sampled = self.sampler.sample(logits, slots, masks)
@@ -65,7 +69,8 @@ class Witness:
             token = int(sampled.token_ids[row])
             if token >= 0:
                 seen = self._by_slot[slot]
-                self._check_token(seen, raw[row], token)
+                mask = None if masks is None or masks.rows[row] < 0 else masks.words[masks.rows[row]]
+                self._check_token(seen, raw[row], token, mask)
                 self._check_logprobs(seen, raw[row], token, sampled.logprobs[row] if sampled.logprobs else None)
                 seen.outputs.append(token)
         return sampled
@@ -76,7 +81,7 @@ class Witness:
             self._check_row(raw, SamplingParams(logprobs=num_logprobs), token, row)
         return rows
 
-    def _check_token(self, seen: Watched, raw: Float32, token: int) -> None:
+    def _check_token(self, seen: Watched, raw: Float32, token: int, mask: Int32 | None) -> None:
         p, row = seen.params, raw[: self.valid_vocab_size]
         self.rows["resumed" if seen.resumed else "later" if seen.outputs else "first"] += 1
         must = oracle.forced(p.reasoning, seen.outputs)
@@ -87,6 +92,9 @@ class Witness:
         for name, edit in self.processors.items():
             if name in (p.logits_processors or {}):
                 row = edit(p.logits_processors[name], seen.prompt, seen.outputs, row)  # type: ignore[index]
+        if mask is not None:
+            self.rows["masked"] += 1
+            row = np.where(oracle.bits(mask, len(row)), row, -np.inf)
         x = oracle.adjusted(row, p, seen.eos, seen.prompt, seen.outputs)
         want, sure = oracle.draw(x, p, len(seen.outputs))
         self.rows["unsure"] += not sure
@@ -123,7 +131,7 @@ def witnessed(
 ) -> tuple[LLM, Witness]:
     """An `LLM` whose sampler is watched."""
     config = EngineConfig.from_fields({"model": model, **fields})
-    ticks, files = iter(range(10**9)), resolve(model)
+    files = resolve(model)
     words = load_words(config, files)
     witnesses: list[Witness] = []
 
@@ -132,5 +140,5 @@ def witnessed(
         witnesses.append(Witness(sampler, size, processors or {}, fails_after_sampling=fails_after_sampling))
         return executor, witnesses[0]
 
-    core, info = build_core(config, files, lambda: float(next(ticks)), watch)
+    core, info = build_core(config, files, time.monotonic, watch)
     return LLM.over(core, words, info), witnesses[0]
