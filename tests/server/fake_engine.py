@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import hashlib
+import itertools
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -67,7 +68,7 @@ class FakeTemplate:
 class FakeEngine:
     """Fulfils `ServingEngine`. `scripts` maps a prompt text to the ids of its answer, `script` is the answer to all
     prompts that are not there; other answers are noise made of prompt, seed and position. `gate` holds back every token
-    after the first while it is closed; `stride` tokens come with a delta."""
+    after the first while it is closed. Deltas come after tokens `cuts` apart, over and over."""
 
     def __init__(
         self, *, max_model_len: int = 512, chat: bool = True, tokenizer: bool = True, template: str = "fake"
@@ -94,7 +95,7 @@ class FakeEngine:
         )
         self.scripts: dict[str, list[int]] = {}
         self.script: list[int] | None = None
-        self.stride = 1
+        self.cuts: Sequence[int] = (1,)
         self.queue_full = False
         self.fail_after: dict[str, int] = {}
         self.pin_problem: OctavoError | None = None
@@ -114,6 +115,11 @@ class FakeEngine:
     @property
     def alive(self) -> bool:
         return not self._dead.done()
+
+    def answer_with(self, text: str, cuts: Sequence[int] = (1,)) -> None:
+        """From here on every answer is this text."""
+        self.script = [*FakeTokenizer().encode(text, add_special=False, parse_special=True), EOS]
+        self.cuts = cuts
 
     def kill(self, reason: str) -> None:
         """The core process is gone: streams fail, and so does everything after."""
@@ -231,7 +237,8 @@ class FakeEngine:
         if continue_final_message:
             ids.pop()
         if add_generation_prompt:
-            ids += [IM_START, *self.tokenizer.encode("assistant\n", add_special=False)]
+            opening = "<think>\n" if (variables or {}).get("thinks") else ""
+            ids += [IM_START, *self.tokenizer.encode(f"assistant\n{opening}", add_special=False)]
         return ids
 
     async def pin(
@@ -357,6 +364,8 @@ class FakeChoice:
         self._key = hashlib.sha256(repr((prompt, noise)).encode()).digest()
         self._reader = codecs.getincrementaldecoder("utf-8")("replace")
         self._position = 0
+        self._cuts = itertools.cycle(engine.cuts)
+        self._next_cut = next(self._cuts)
         self._text = ""
         self._shown = 0
         self._held: list[int] = []
@@ -388,8 +397,9 @@ class FakeChoice:
             return [self._end(text, FinishReason.STOP, stop_reason=stop)]
         if self._position == self._limit:
             return [self._end(self._tail(), FinishReason.LENGTH)]
-        if self._position % self._engine.stride:
+        if self._position < self._next_cut:
             return []
+        self._next_cut += next(self._cuts)
         ready = len(self._text) - self._possible_stop()
         text, self._shown = self._text[self._shown : ready], max(self._shown, ready)
         return [self._delta(text)] if text else []

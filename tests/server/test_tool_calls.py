@@ -10,7 +10,7 @@ import pytest
 
 from octavo.request.structured import StructuredKind
 from tests.server.conftest import FakeServer
-from tests.server.fake_engine import EOS, FakeEngine, FakeTokenizer
+from tests.server.fake_engine import FakeEngine, FakeTokenizer
 from tests.server.running import running_server
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
@@ -37,12 +37,6 @@ def server() -> Iterator[FakeServer]:
         yield running
 
 
-def answer_with(server: FakeServer, text: str, stride: int = 1) -> None:
-    """From here on every answer of the model is this text."""
-    server.engine.script = [*FakeTokenizer().encode(text, add_special=False), EOS]
-    server.engine.stride = stride
-
-
 def whole(client: openai.OpenAI, **options: Any) -> Any:
     """The one choice of an answer."""
     return client.chat.completions.create(model="fake", messages=HELLO, tools=TOOLS, **options).choices[0]
@@ -57,7 +51,7 @@ def streamed(client: openai.OpenAI, **options: Any) -> Any:
 
 @pytest.mark.parametrize("get", [whole, streamed])
 def test_calls(server: FakeServer, client: openai.OpenAI, get: Any) -> None:
-    answer_with(server, TWO_CALLS)
+    server.engine.answer_with(TWO_CALLS)
     choice = get(client)
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content == "Let me see."
@@ -71,7 +65,7 @@ def test_calls(server: FakeServer, client: openai.OpenAI, get: Any) -> None:
 def test_deltas_say_who_is_called_once_and_then_only_arguments(
     server: FakeServer, client: openai.OpenAI, stride: int
 ) -> None:
-    answer_with(server, TWO_CALLS, stride)
+    server.engine.answer_with(TWO_CALLS, [stride])
     deltas = []
     for chunk in client.chat.completions.create(model="fake", messages=HELLO, tools=TOOLS, stream=True):
         (choice,) = chunk.choices
@@ -92,7 +86,7 @@ def test_deltas_say_who_is_called_once_and_then_only_arguments(
 
 
 def test_no_calls_without_tools(server: FakeServer, client: openai.OpenAI) -> None:
-    answer_with(server, TWO_CALLS)
+    server.engine.answer_with(TWO_CALLS)
     for options in ({}, {"tools": []}, {"tools": None}, {"tools": TOOLS, "tool_choice": "none"}):
         choice = client.chat.completions.create(model="fake", messages=HELLO, **options).choices[0]  # type: ignore[call-overload]
         assert choice.message.content == TWO_CALLS
@@ -102,21 +96,21 @@ def test_no_calls_without_tools(server: FakeServer, client: openai.OpenAI) -> No
 
 
 def test_one_call_where_parallel_ones_are_not_wanted(server: FakeServer, client: openai.OpenAI) -> None:
-    answer_with(server, TWO_CALLS)
+    server.engine.answer_with(TWO_CALLS)
     for get in (whole, streamed):
         (call,) = get(client, parallel_tool_calls=False).message.tool_calls
         assert call.function.name == "weather"
 
 
 def test_an_answer_cut_off_in_a_call_ends_by_length(server: FakeServer, client: openai.OpenAI) -> None:
-    answer_with(server, TWO_CALLS)
+    server.engine.answer_with(TWO_CALLS)
     choice = whole(client, max_tokens=70)
     assert choice.finish_reason == "length"
     assert ARGUMENTS[0].startswith(choice.message.tool_calls[0].function.arguments)
 
 
 def test_text_alone_is_content(server: FakeServer, client: openai.OpenAI) -> None:
-    answer_with(server, "no call <tool_cal")
+    server.engine.answer_with("no call <tool_cal")
     for get in (whole, streamed):
         choice = get(client)
         assert choice.message.content == "no call <tool_cal"
@@ -131,7 +125,7 @@ def test_text_alone_is_content(server: FakeServer, client: openai.OpenAI) -> Non
 def test_required_calls_are_constrained(
     server: FakeServer, client: openai.OpenAI, choice: Any, calls: list[str], most: int | None
 ) -> None:
-    answer_with(server, '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>')
+    server.engine.answer_with('<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>')
     answer = whole(client, tool_choice=choice)
     assert answer.finish_reason == "tool_calls"
     shape = server.engine.seen[-1][1].structured_outputs
@@ -174,17 +168,17 @@ def test_what_does_not_go_together(http: httpx.Client, options: dict[str, Any], 
 
 
 def test_several_answers_call_each_for_itself(server: FakeServer, client: openai.OpenAI) -> None:
-    answer_with(server, TWO_CALLS)
+    server.engine.answer_with(TWO_CALLS)
     answer = client.chat.completions.create(model="fake", messages=HELLO, tools=TOOLS, n=3)
     ids = [call.id for choice in answer.choices for call in choice.message.tool_calls or []]
     assert len(set(ids)) == 6
 
 
 def test_a_call_and_its_result_can_be_sent_back(server: FakeServer, client: openai.OpenAI) -> None:
-    answer_with(server, TWO_CALLS)
+    server.engine.answer_with(TWO_CALLS)
     message = whole(client).message
     results = [{"role": "tool", "tool_call_id": call.id, "content": "12:00"} for call in message.tool_calls]
-    answer_with(server, "done")
+    server.engine.answer_with("done")
     history: Any = [*HELLO, message, *results]
     again = client.chat.completions.create(model="fake", messages=history, tools=TOOLS)
     assert again.choices[0].message.content == "done"
