@@ -5,10 +5,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from octavo.config import SchedulerConfig
+from octavo.engine.grammar_desk import GrammarDesk
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import Waker
 from octavo.execution.protocols import Bytes
-from octavo.execution.scripted import FaultScript, ScriptedExecutor, TokenScript, no_faults
+from octavo.execution.scripted import (
+    CompletionScript,
+    FaultScript,
+    ScriptedExecutor,
+    TokenScript,
+    never_complete,
+    no_faults,
+)
+from octavo.execution.scripted_grammars import FateOfGrammar, ScriptedGrammars, compiled_in_a_tick
 from octavo.execution.scripted_store import FateScript, ScriptedStore, all_goes_well
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pins
@@ -111,6 +120,8 @@ class Engine:
         fates: FateScript = all_goes_well,
         lease_s: float = 20.0,
         found: dict[BlockName, tuple[BlockRecord, Bytes]] | None = None,
+        grammars: FateOfGrammar = compiled_in_a_tick,
+        completes: CompletionScript = never_complete,
         **config: Any,
     ) -> None:
         """
@@ -118,6 +129,8 @@ class Engine:
             tiers: tier -> blocks that fit there, the fastest first; None: the engine knows of none.
             found: what lies in the slowest tier at start.
             fates, lease_s: of transfers; one tick of their stores is one second, and one step.
+            grammars: what becomes of these; a tick is the same.
+            completes: see `ScriptedExecutor`.
         """
         self.config = SchedulerConfig(**{**PLAIN, **config})
         layout = make_layout(num_blocks, block_size=block_size, layers=layers)
@@ -131,6 +144,8 @@ class Engine:
         self.pins = Pins(
             self.manager, max_model_len, max_share=max_pinned_share, max_tokens_per_tenant=max_pinned_tokens
         )
+        self.grammars = ScriptedGrammars(grammars)
+        self.grammar_desk = GrammarDesk(self.grammars, AlwaysAwake())
         self.executor = ScriptedExecutor(
             layout,
             vocab_size=VOCAB_SIZE,
@@ -139,6 +154,8 @@ class Engine:
             max_num_seqs=self.config.max_num_seqs,
             max_num_batched_tokens=self.config.max_num_batched_tokens,
             max_in_flight=2 if self.config.async_scheduling else 1,
+            completes=completes,
+            has_grammar=self.grammars.is_kept,
         )
         waker = AlwaysAwake()
         block_bytes = self.executor.block_bytes(0)
@@ -156,7 +173,9 @@ class Engine:
                 for store in self.stores.values()
             ]
             self.tiers = Tiers(self.manager, settings, lease_s=lease_s)
-        self.scheduler = Scheduler(self.config, self.manager, max_model_len, pins=self.pins, tiers=self.tiers)
+        self.scheduler = Scheduler(
+            self.config, self.manager, max_model_len, pins=self.pins, tiers=self.tiers, compiles_grammars=True
+        )
         self.now_s = 0.0
         self.plans: list[StepPlan] = []
         self.in_flight: deque[StepPlan] = deque()
@@ -179,6 +198,7 @@ class Engine:
         return plan
 
     def _schedule(self) -> StepPlan | None:
+        self._see_to_grammars()
         self.scheduler.take_in(self.desk.poll(), self.now_s)
         self.check()
         plan = self.scheduler.schedule(self.now_s)
@@ -187,6 +207,15 @@ class Engine:
             self.desk.obey(orders)
         self.check()
         return plan
+
+    def _see_to_grammars(self) -> None:
+        self._pass_on_grammar_orders()
+        self._note(self.scheduler.take_in_ready(self.grammar_desk.poll(self.now_s), self.now_s))
+
+    def _pass_on_grammar_orders(self) -> None:
+        orders = self.scheduler.grammar_orders()
+        if orders is not None:
+            self.grammar_desk.obey(orders, self.in_flight[-1].step if self.in_flight else None, self.now_s)
 
     def check(self) -> None:
         """All laws, and the figures that are kept up to date against those counted anew."""
@@ -199,16 +228,23 @@ class Engine:
     def _check_figures(self) -> None:
         load, requests = self.scheduler.load(), self.scheduler._requests.values()
         waiting = [request for request in requests if request.status is not RequestStatus.RUNNING]
+        for status, count in (
+            (RequestStatus.WAITING_FOR_GRAMMAR, load.num_waiting_for_grammar),
+            (RequestStatus.WAITING_FOR_KV, load.num_waiting_for_kv),
+        ):
+            assert sum(request.status is status for request in requests) == count
         assert load.num_waiting_tokens == sum(len(request.token_ids) for request in waiting)
         assert load.num_running_tokens + load.num_waiting_tokens == sum(len(request.token_ids) for request in requests)
         assert load.num_tokens_to_run >= load.num_running - len(self.in_flight)
         if load.num_waiting_cached_tokens is not None:
-            followed = [request for request in waiting if request.status is not RequestStatus.WAITING_FOR_KV]
+            parked = (RequestStatus.WAITING_FOR_KV, RequestStatus.WAITING_FOR_GRAMMAR)
+            followed = [request for request in waiting if request.status not in parked]
             assert load.num_waiting_cached_tokens == sum(request.num_hit_tokens for request in followed)
 
     def let_time_pass(self) -> None:
-        """One second, in which stores work."""
+        """One second, in which stores and compilers work."""
         self.now_s += 1.0
+        self.grammars.tick()
         for store in self.stores.values():
             store.tick()
 
@@ -220,8 +256,14 @@ class Engine:
             self.discarded[request_id] += len(token_ids) if ended else 0
         outputs = self.scheduler.update(plan, result, self.now_s)
         self.desk.landed(plan.step)
+        self.grammar_desk.landed(plan.step)
+        self._pass_on_grammar_orders()
         self.let_time_pass()
         self.check()
+        self._note(outputs)
+        return outputs
+
+    def _note(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:
             assert output.request_id not in self.finished, "an output after the last one"
             self.outputs[output.request_id].append(output)
@@ -230,7 +272,6 @@ class Engine:
             )
             if output.finish_reason is not None:
                 self.finished[output.request_id] = output.finish_reason
-        return outputs
 
     def plan_ahead(self) -> bool:
         """Schedules without executing, if that may be and there is something; whether it was."""
@@ -255,7 +296,8 @@ class Engine:
             pass
         if self.in_flight:
             return self.land()
-        assert self.num_waiting_for_kv or not self.scheduler.has_work, "nothing runs, and nobody waits for KV"
+        is_waiting = self.num_waiting_for_kv or self.scheduler.load().num_waiting_for_grammar
+        assert is_waiting or not self.scheduler.has_work, "nothing runs, and nobody waits for KV or a grammar"
         self.let_time_pass()
         return {}
 

@@ -16,6 +16,7 @@ from octavo.execution.protocols import Bytes
 from octavo.kv.spec import KVLayout
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
+from octavo.request.structured import StructuredSpec
 from octavo.scheduling.plan import BlockCopy, BlockSwap, NewRequestData, StepPlan, StepResult
 
 UInt64 = npt.NDArray[np.uint64]
@@ -23,6 +24,9 @@ Int64 = npt.NDArray[np.int64]
 
 TokenScript = Callable[[Sequence[int], int, SamplingParams], int]
 """(known tokens, number of prompt tokens, params) -> the next token."""
+CompletionScript = Callable[[Sequence[int], int, SamplingParams], bool]
+"""(known tokens, number of prompt tokens, params) -> whether an answer of a given shape is whole with the last of them,
+and nothing may follow."""
 FaultScript = Callable[[str, int], str | None]
 """(request id, its tokens in the cache after this step) -> what goes wrong with its part of the step, if anything."""
 
@@ -37,6 +41,16 @@ _GARBAGE = 1
 
 class PlanViolationError(RuntimeError):
     """A plan that no runner could execute, or that makes a request read KV which is not its own."""
+
+
+def never_complete(token_ids: Sequence[int], num_prompt_tokens: int, params: SamplingParams) -> bool:
+    """The default `CompletionScript`."""
+    return False
+
+
+def every_grammar(spec: StructuredSpec) -> bool:
+    """There is one for every shape."""
+    return True
 
 
 def no_faults(request_id: str, num_computed: int) -> str | None:
@@ -95,10 +109,14 @@ class ScriptedExecutor:
         max_num_seqs: int | None = None,
         max_num_batched_tokens: int | None = None,
         max_in_flight: int = 1,
+        completes: CompletionScript = never_complete,
+        has_grammar: Callable[[StructuredSpec], bool] = every_grammar,
     ) -> None:
         """
         Args:
             script: gives the tokens; None: a hash of known tokens and seed.
+            completes: where answers of a given shape end without an end token.
+            has_grammar: whether the grammar of such an answer is there; nobody may be taken in without.
             faults: parts of steps that fail.
             max_num_seqs, max_num_batched_tokens: limits that plans must keep, where given.
             max_in_flight: as the scheduler's. Plans made ahead do not know yet what came of the steps before: they may
@@ -111,6 +129,8 @@ class ScriptedExecutor:
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
         self._max_in_flight = max_in_flight
+        self._completes = completes
+        self._has_grammar = has_grammar
         self._next_step = 0
         self._sequences: dict[str, _Sequence] = {}
         num_slots = layout.num_blocks * layout.block_size
@@ -213,6 +233,8 @@ class ScriptedExecutor:
     def _take_in(self, plan: StepPlan, data: NewRequestData) -> None:
         _demand(data.request_id in plan.request_ids, f"{data.request_id} is new but not planned")
         _demand(data.request_id not in self._sequences, f"{data.request_id} is new but already held")
+        spec = data.params.structured_outputs
+        _demand(spec is None or self._has_grammar(spec), f"{data.request_id} runs, but its grammar is not there")
         _demand(1 <= data.num_prompt_tokens <= len(data.token_ids), f"{data.request_id} has no such prompt")
         index = plan.request_ids.index(data.request_id)
         _demand(not any(plan.new_block_ids[index]), f"{data.request_id} gets its new blocks twice")
@@ -345,6 +367,12 @@ class ScriptedExecutor:
         row = None if sequence.params.logprobs is None else self._row(token_id, sequence.params.logprobs, digest)
         return token_id, row, prompt_rows
 
+    def _is_whole(self, request_id: str) -> bool:
+        sequence = self._sequences[request_id]
+        if sequence.params.structured_outputs is None:
+            return False
+        return self._completes(sequence.token_ids, sequence.num_prompt_tokens, sequence.params)
+
     def _next_token(self, sequence: _Sequence, digest: int) -> int:
         if self._script is not None:
             return self._script(sequence.token_ids, sequence.num_prompt_tokens, sequence.params)
@@ -410,6 +438,9 @@ class ScriptedExecutor:
             logprobs=tuple(rows) if any(row is not None for row in rows) else (),
             prompt_logprobs=prompt_rows,
             vectors={request_id: vector for request_id, vector in vectors.items() if request_id not in errors},
+            completed_request_ids=tuple(
+                name for name, token in zip(plan.request_ids, tokens, strict=True) if token and self._is_whole(name)
+            ),
             errors=errors,
         )
 

@@ -1,6 +1,9 @@
 """The contracts of structured output: a backend compiles grammars, a matcher follows one answer."""
 
+from collections.abc import Iterable
 from typing import Protocol
+
+import numpy as np
 
 from octavo.execution.protocols import Int32
 from octavo.request.structured import StructuredSpec
@@ -11,6 +14,20 @@ WORD_BITS = 32
 def mask_words(vocab_size: int) -> int:
     """Words of 32 bits in a row of allowed tokens: bit `i % 32` of word `i // 32` is token i, 1 is allowed."""
     return -(-vocab_size // WORD_BITS)
+
+
+def allow(row: Int32, token_ids: Iterable[int]) -> None:
+    """Sets the bits of tokens in a row."""
+    words = row.view(np.uint32)
+    for token_id in token_ids:
+        words[token_id // WORD_BITS] |= np.uint32(1 << token_id % WORD_BITS)
+
+
+def forbid(row: Int32, token_ids: Iterable[int]) -> None:
+    """Clears the bits of tokens in a row."""
+    words = row.view(np.uint32)
+    for token_id in token_ids:
+        words[token_id // WORD_BITS] &= ~np.uint32(1 << token_id % WORD_BITS)
 
 
 class Matcher(Protocol):

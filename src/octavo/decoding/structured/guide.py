@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from octavo.decoding.structured.backend import CompiledGrammar
+from octavo.decoding.reasoning import ReasoningPhase, ReasoningTracker
+from octavo.decoding.structured.backend import CompiledGrammar, Matcher, allow, forbid
 from octavo.errors import InvalidRequestError, RequestFailedError
 from octavo.execution.protocols import Int32
 from octavo.request.params import SamplingParams
@@ -14,6 +15,11 @@ class Guide:
 
     That is where the answer is whole, nothing but an end token can follow, and none may: there is none
     (`ignore_eos`), the request's other parameters exclude them all, or `min_tokens` is not reached.
+
+    Reasoning comes before the shape, if the request says how it is marked. It may be any text but an end of the answer:
+
+        <think> r r r </think> { " a " : 1 }
+        opening | free        | the shape
     """
 
     def __init__(
@@ -35,13 +41,17 @@ class Guide:
         self.spec = spec
         self.is_over = False
         """The answer has ended; what is drawn behind its end is dropped by others."""
-        end_token_ids = tuple(i for i in eos_token_ids if _may_be_drawn(i, params))
-        self._min_tokens = params.min_tokens if end_token_ids else None
-        """Tokens from which on end tokens may come; None: never."""
-        self._matcher = grammar.matcher(end_token_ids)
+        self._grammar = grammar
+        self._end_token_ids = tuple(i for i in eos_token_ids if _may_be_drawn(i, params))
+        self._min_tokens = params.min_tokens
+        self._num_tokens = 0
+        self._matcher: Matcher | None = grammar.matcher(self._end_token_ids)
+        """Of the tokens that belong to the shape; None: what stands of the answer can only be a begin marker."""
+        self._reasoning = None if params.reasoning is None else ReasoningTracker(params.reasoning)
+        """None: there is none, or it is over, and the shape binds what follows."""
         for token_id in output_token_ids:
-            self._accept(token_id)
-        if not output_token_ids and self._ends_here():
+            self._take(token_id)
+        if self._num_tokens == 0 and self._ends_here():
             raise InvalidRequestError(
                 spec.field,
                 spec.source or list(spec.choices),
@@ -50,7 +60,15 @@ class Guide:
 
     def fill_mask(self, row: Int32) -> None:
         """See `Matcher.fill_mask`."""
-        self._matcher.fill_mask(row)
+        if self._is_free:
+            row[:] = -1
+            forbid(row, self._end_token_ids)
+            return
+        if self._matcher is None:
+            row[:] = 0
+        else:
+            self._matcher.fill_mask(row)
+        allow(row, self._opening_ids)
 
     def follow(self, token_id: int) -> bool:
         """Goes on by one token; whether the answer ends with it although it is no end token.
@@ -58,17 +76,48 @@ class Guide:
         Raises:
             RequestFailedError: see `Matcher.accept`.
         """
-        self._accept(token_id)
+        self._take(token_id)
         self.is_over = self._ends_here()
         return self.is_over
 
+    @property
+    def _is_free(self) -> bool:
+        return self._reasoning is not None and self._reasoning.phase is ReasoningPhase.INSIDE
+
+    @property
+    def _opening_ids(self) -> tuple[int, ...]:
+        """What would go on a marker that begins reasoning."""
+        return () if self._reasoning is None else self._reasoning.opening_ids
+
+    def _take(self, token_id: int) -> None:
+        if not self._is_free:
+            self._accept(token_id)
+        self._num_tokens += 1
+        if self._reasoning is not None:
+            self._follow_reasoning(self._reasoning, token_id)
+
     def _accept(self, token_id: int) -> None:
-        if not self._matcher.accept(token_id):
-            at = self._matcher.num_tokens
-            raise RequestFailedError(f"{self.spec.field}: token {token_id} at {at} of the answer is not of its shape")
+        """Takes a token as part of the shape. One that may also go on a begin marker need not be."""
+        if self._matcher is not None and self._matcher.accept(token_id):
+            return
+        if token_id not in self._opening_ids:
+            problem = f"token {token_id} at {self._num_tokens} of the answer is not of its shape"
+            raise RequestFailedError(f"{self.spec.field}: {problem}")
+        self._matcher = None
+
+    def _follow_reasoning(self, reasoning: ReasoningTracker, token_id: int) -> None:
+        reasoning.push(token_id)
+        if reasoning.phase is ReasoningPhase.INSIDE:
+            self._matcher = None
+        elif reasoning.phase is ReasoningPhase.BEHIND:
+            self._matcher, self._reasoning = self._grammar.matcher(self._end_token_ids), None
+        elif not reasoning.opening_ids:
+            self._reasoning = None
 
     def _ends_here(self) -> bool:
-        may_end = self._min_tokens is not None and self._matcher.num_tokens >= self._min_tokens
+        if self._matcher is None or self._is_free or self._opening_ids:
+            return False
+        may_end = self._end_token_ids and self._num_tokens >= self._min_tokens
         return not may_end and self._matcher.is_complete
 
 

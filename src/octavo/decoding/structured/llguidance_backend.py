@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from octavo.decoding.structured.backend import WORD_BITS, mask_words
+from octavo.decoding.structured.backend import WORD_BITS, allow, mask_words
 from octavo.decoding.structured.limits import MAX_LEXER_STATES, MAX_ROW_ITEMS
 from octavo.decoding.structured.problem import ShapeError
 from octavo.decoding.structured.translate import Translation, library_problem, translate
@@ -119,8 +119,7 @@ class LLGuidanceMatcher:
         """See Matcher."""
         row[:] = 0 if self.is_terminated else self._text_mask()
         if self.can_end:
-            for token_id in self._end_token_ids:
-                row[token_id // WORD_BITS] |= np.int32(_BITS[token_id % WORD_BITS])
+            allow(row, self._end_token_ids)
 
     def accept(self, token_id: int) -> bool:
         """See Matcher."""
@@ -183,10 +182,6 @@ class LLGuidanceMatcher:
         if self._state.is_error():
             problem = library_problem(self._state.get_error())
             raise RequestFailedError(f"the answer cannot go on in the shape asked for: {_STOPS.get(problem, problem)}")
-
-
-_BITS = [(1 << bit) - (1 << WORD_BITS if bit == WORD_BITS - 1 else 0) for bit in range(WORD_BITS)]
-"""Bit -> its value in a signed word."""
 
 
 def library_tokenizer(vocabulary: GrammarVocabulary) -> LLTokenizer:
