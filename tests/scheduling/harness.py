@@ -166,13 +166,7 @@ class Engine:
         if found:
             list(self.stores.values())[-1].blocks |= found
         self.desk = TransferDesk(list(self.stores.values()), waker)
-        self.tiers: Tiers | None = None
-        if tiers is not None:
-            settings = [
-                TierSettings(store.tier, store.capacity_bytes, store.num_bytes, store.inventory())
-                for store in self.stores.values()
-            ]
-            self.tiers = Tiers(self.manager, settings, lease_s=lease_s)
+        self.tiers = None if tiers is None else Tiers(self.manager, self._tier_settings(), lease_s=lease_s)
         self.scheduler = Scheduler(
             self.config, self.manager, max_model_len, pins=self.pins, tiers=self.tiers, compiles_grammars=True
         )
@@ -185,6 +179,12 @@ class Engine:
         self.tokens: dict[str, list[int]] = defaultdict(list)
         self.outputs: dict[str, list[RequestOutput]] = defaultdict(list)
         self.finished: dict[str, FinishReason] = {}
+
+    def _tier_settings(self) -> list[TierSettings]:
+        return [
+            TierSettings(store.tier, store.capacity_bytes, store.num_bytes, store.inventory())
+            for store in self.stores.values()
+        ]
 
     def add(self, *requests: GenerateRequest) -> None:
         for request in requests:
