@@ -1,17 +1,21 @@
 """Same prompt, same vector, bit for bit: alone, in company, in chunks, after preemption, with a warm cache, by any
 instructions."""
 
+import base64
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
+import openai
 import pytest
 
 from octavo import LLM
 from octavo.execution.pooling import Pooler
 from tests.equality.baseline import INSTRUCTION_SETS, need_isa
 from tests.equality.conftest import COMMON, TinyFile
+from tests.equality.http import serving
 from tests.equality.settings import NOTHING_FORESEEN, pool_of
 from tests.equality.tiny_models import FAMILIES
 from tests.equality.vectors import Company, Vectors, Wanted, one_by_one, vectors_of
@@ -110,6 +114,31 @@ def test_a_pool_so_small_that_requests_push_each_other_out(tiny_file: TinyFile, 
     company = Company({**small, **pool_of(held.model, SMALL_POOLS[family])}, least_preempted=3)
     neighbours = growing_workload(held.vocab_size, held.eos)
     assert company.run(held.model, held.fields, held.wanted, neighbours) == held.expected
+
+
+def test_over_http(models: Models, tmp_path: Path) -> None:
+    """Another process, and both encodings."""
+    held = models("llama", "fp16")
+    fields = {**held.fields, "max_num_batched_tokens": 100}
+    with serving(held.model, fields, tmp_path) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
+        for wanted in held.wanted:
+            params = wanted.params
+            for encoding in ("float", "base64"):
+                answer = client.embeddings.create(
+                    model=client.models.list().data[0].id,
+                    input=[list(wanted.prompt)] * 3,
+                    encoding_format=encoding,
+                    dimensions=params.dimensions or openai.omit,
+                    extra_body={"pooling": params.pooling, "normalize": params.normalize},
+                )
+                vectors = {_bytes_of(entry.embedding) for entry in answer.data}
+                assert vectors == {held.expected[wanted.name]}, wanted.name
+
+
+def _bytes_of(embedding: list[float] | str) -> bytes:
+    if isinstance(embedding, str):
+        return base64.b64decode(embedding)
+    return np.array(embedding, "<f4").tobytes()
 
 
 def test_the_vectors_are_what_they_should_be(models: Models) -> None:

@@ -10,15 +10,20 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from octavo.engine.embedding import EmbeddingOutput
 from octavo.engine.ledgers import Ledgers
 from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
 from octavo.engine.records import Records
 from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, SessionNotFoundError
+from octavo.execution.pooling import finished
 from octavo.request.control import EngineLoad, PauseMode, RecordLimits, TierFigures
 from octavo.request.ledger import ChoiceLedger, RequestLedger
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.params import SamplingParams, validate_against_vocabulary
 from octavo.request.pin import PinRequest, SessionState
+from octavo.request.pooling import PoolingParams
 from octavo.request.request import GenerateRequest
 
 EOS, BOS, IM_START, IM_END = 256, 257, 258, 259
@@ -91,6 +96,7 @@ class FakeEngine:
             max_num_batched_tokens=64,
             threads=1,
             isa="portable",
+            hidden_size=8,
             sampling_defaults={"temperature": 0.5},
         )
         self.scripts: dict[str, list[int]] = {}
@@ -104,6 +110,9 @@ class FakeEngine:
         self.gate = asyncio.Event()
         self.gate.set()
         self.seen: list[tuple[tuple[int, ...], SamplingParams, dict[str, Any]]] = []
+        self.embedded: list[tuple[tuple[int, ...], PoolingParams, dict[str, Any]]] = []
+        self.most_live = 0
+        """Prompts that were embedded at one time."""
         self.live: set[tuple[str, int]] = set()
         self.records = Records(time.monotonic)
         self.ledgers = Ledgers()
@@ -156,6 +165,46 @@ class FakeEngine:
             alias=alias,
         )
         return self._in_ledger(request, self._interleaved(tuple(prompt), params, request_id, room))
+
+    async def embed(
+        self,
+        prompt: str | Sequence[int],
+        params: PoolingParams,
+        *,
+        request_id: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        cache_salt: str | None = None,
+        group: str = "",
+        alias: str = "",
+    ) -> EmbeddingOutput:
+        if isinstance(prompt, str) or not request_id:
+            raise TypeError("the server sends token ids under an id of its own")
+        if not self.alive:
+            raise EngineDeadError(self._dead.result())
+        if self.queue_full:
+            raise QueueFullError("the waiting queue is full", retry_after_s=1.5)
+        options = {"tenant": tenant, "priority": priority, "cache_salt": cache_salt, "group": group, "alias": alias}
+        self.embedded.append((tuple(prompt), params, options))
+        self.live.add((request_id, 0))
+        self.most_live = max(self.most_live, len(self.live))
+        try:
+            await asyncio.sleep(0)
+            await self.gate.wait()
+        finally:
+            self.live.remove((request_id, 0))
+        text = "" if self.tokenizer is None else self.tokenizer.decode(prompt)
+        failed = text in self.fail_after
+        return EmbeddingOutput(
+            request_id=request_id,
+            prompt=None,
+            prompt_token_ids=tuple(prompt),
+            vector=b"" if failed else fake_vector(prompt, params),
+            finish_reason=FinishReason.ERROR if failed else FinishReason.STOP,
+            error="the row holds NaN" if failed else None,
+            num_cached_tokens=len(prompt) // 16 * 16,
+            stats=RequestStats(arrival_s=1.0, first_scheduled_s=1.1, finished_s=1.5, num_prompt_tokens=len(prompt)),
+        )
 
     async def _in_ledger(
         self, request: GenerateRequest, deltas: AsyncGenerator[GenerationDelta, None]
@@ -447,6 +496,12 @@ class FakeChoice:
                 pin_problem="no room",
             ),
         )
+
+
+def fake_vector(prompt: Sequence[int], params: PoolingParams) -> bytes:
+    """A vector that tells prompts and ways of pooling apart."""
+    noise = hashlib.sha256(repr((tuple(prompt), params.pooling)).encode()).digest()[:8]
+    return finished(np.frombuffer(noise, np.uint8) / 100.0, params).astype("<f4").tobytes()
 
 
 def logprob_row(token_id: int, count: int) -> LogprobRow:

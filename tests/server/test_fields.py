@@ -8,6 +8,7 @@ from anthropic.types.message_count_tokens_params import MessageCountTokensParams
 from anthropic.types.message_create_params import MessageCreateParamsBase as MessageParams
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
 from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
+from openai.types.embedding_create_params import EmbeddingCreateParams as EmbeddingParams
 from openai.types.responses.response_create_params import ResponseCreateParamsBase as ResponseParams
 
 from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
@@ -16,6 +17,7 @@ from octavo.server.fields import Honoured, Refused, RequestBody, treatments
 from octavo.server.native.tokens import DetokenizeBody, TokenizeBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
+from octavo.server.openai.embedding_body import EmbeddingBody
 from octavo.server.responses.response_body import ResponseBody
 
 BODIES = [body for endpoints in PAGES.values() for _, body in endpoints]
@@ -30,10 +32,11 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
         (ResponseBody, ResponseParams),
         (MessagesBody, MessageParams),
         (CountTokensBody, CountParams),
+        (EmbeddingBody, EmbeddingParams),
     ],
 )
 def test_every_official_field_is_known(body: type[RequestBody], official: Any) -> None:
-    streams = set() if body is CountTokensBody else {"stream"}
+    streams = set() if body in (CountTokensBody, EmbeddingBody) else {"stream"}
     assert set(get_type_hints(official)) | streams <= set(treatments(body))
 
 

@@ -138,14 +138,19 @@ class AsyncLLM:
         tenant: str = "",
         priority: int = 0,
         cache_salt: str | None = None,
+        group: str = "",
+        alias: str = "",
     ) -> EmbeddingOutput:
         """Makes a vector of a prompt. Cancelling aborts; a request that fails while running has an `error`.
+
+        Args:
+            group, alias: as of `generate`.
 
         Raises:
             InvalidRequestError: before anything is sent.
             QueueFullError, EngineDeadError: as of `generate`.
         """
-        options = RequestOptions(tenant=tenant, priority=priority, cache_salt=cache_salt)
+        options = RequestOptions(tenant=tenant, priority=priority, cache_salt=cache_salt, group=group, alias=alias)
         name = request_id or f"async-{next(self._request_ids)}"
         prepared = self._input.prepare_pooled(name, prompt, params or PoolingParams(), options)
         async with contextlib.aclosing(

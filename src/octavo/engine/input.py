@@ -104,6 +104,8 @@ class InputProcessor:
             tenant=options.tenant,
             priority=options.priority,
             cache_salt=options.cache_salt,
+            group=options.group or request_id,
+            alias=options.alias,
             pooling=pooling,
         )
         return PreparedRequest(request_id, prompt_token_ids, NOTHING_SAMPLED, (request,))

@@ -34,6 +34,8 @@ from octavo.server.openai.chat import ChatCompletions
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.completions import Completions
+from octavo.server.openai.embedding_body import EmbeddingBody
+from octavo.server.openai.embeddings import Embeddings
 from octavo.server.openai.models import Models
 from octavo.server.origins import OriginGuard
 from octavo.server.responses.endpoint import Responses
@@ -108,6 +110,7 @@ def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
     return (
         Endpoint("POST", "/v1/completions", _generating(server, Completions(server)), CompletionBody),
         Endpoint("POST", "/v1/chat/completions", _generating(server, ChatCompletions(server)), ChatBody),
+        Endpoint("POST", "/v1/embeddings", _generating(server, Embeddings(server)), EmbeddingBody),
         Endpoint("POST", "/v1/responses", _generating(server, responses.create), ResponseBody),
         Endpoint("GET", "/v1/responses/{response_id}", responses.retrieve),
         Endpoint("DELETE", "/v1/responses/{response_id}", responses.delete),

@@ -8,6 +8,7 @@ from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, Treat
 from octavo.server.native.sessions import LeaseBody, SessionBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
+from octavo.server.openai.embedding_body import EmbeddingBody
 from octavo.server.responses.response_body import ResponseBody
 
 PAGES: dict[str, tuple[tuple[str, type[RequestBody]], ...]] = {
@@ -17,6 +18,7 @@ PAGES: dict[str, tuple[tuple[str, type[RequestBody]], ...]] = {
         ("POST /v1/sessions", SessionBody),
         ("POST /v1/sessions/NAME/extend", LeaseBody),
     ),
+    "embeddings": (("POST /v1/embeddings", EmbeddingBody),),
     "responses": (("POST /v1/responses", ResponseBody),),
     "anthropic": (("POST /v1/messages", MessagesBody), ("POST /v1/messages/count_tokens", CountTokensBody)),
 }

@@ -85,12 +85,38 @@ def fit_prompt(
         InvalidRequestError: `truncate` cannot be honoured.
     """
     reserve = max_tokens or 1
-    if truncate is not None:
-        count = _keep(truncate, info.max_model_len - reserve)
-        token_ids = token_ids[:count] if side == "right" else token_ids[-count:]
+    token_ids = _cut(token_ids, truncate, side, info.max_model_len - reserve)
     if len(token_ids) + reserve > info.max_model_len:
         raise _too_long(len(token_ids), max_tokens, info.max_model_len, field)
     return token_ids
+
+
+def fit_input(
+    token_ids: list[int], info: EngineInfo, *, truncate: int | None, side: str | None, field: str
+) -> list[int]:
+    """The same for a text of which a vector is wanted: there is no answer to leave room for.
+
+    Raises:
+        ApiError: 400 with the numbers.
+        InvalidRequestError: nothing is left, or `truncate` cannot be honoured.
+    """
+    if side is not None and truncate is None:
+        raise InvalidRequestError("truncation_side", side, "needs truncate_prompt_tokens")
+    token_ids = _cut(token_ids, truncate, side, info.max_model_len)
+    if not token_ids:
+        raise InvalidRequestError(field, "", "must hold at least one token")
+    if len(token_ids) > info.max_model_len:
+        message = f"{field}: this model's context holds {info.max_model_len} tokens: {len(token_ids)} were given; "
+        fix = "shorten it, or cut it with truncate_prompt_tokens"
+        raise ApiError(400, message + fix, param=field, code="context_length_exceeded")
+    return token_ids
+
+
+def _cut(token_ids: list[int], truncate: int | None, side: str | None, room: int) -> list[int]:
+    if truncate is None:
+        return token_ids
+    count = _keep(truncate, room)
+    return token_ids[:count] if side == "right" else token_ids[-count:]
 
 
 def _keep(truncate: int, room: int) -> int:

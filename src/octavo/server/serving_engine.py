@@ -4,11 +4,13 @@ a deterministic stand-in."""
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
+from octavo.engine.embedding import EmbeddingOutput
 from octavo.engine.output import EngineInfo, GenerationDelta
 from octavo.request.control import EngineLoad, PauseMode, RecordLimits
 from octavo.request.ledger import RequestLedger
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest, SessionState
+from octavo.request.pooling import PoolingParams
 
 
 class TextCodec(Protocol):
@@ -118,6 +120,25 @@ class ServingEngine(Protocol):
 
     async def reset_prefix_cache(self) -> bool:
         """Forgets cached prefixes; False, and nothing done, while requests hold blocks."""
+        ...
+
+    async def embed(
+        self,
+        prompt: str | Sequence[int],
+        params: PoolingParams,
+        *,
+        request_id: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        cache_salt: str | None = None,
+        group: str = "",
+        alias: str = "",
+    ) -> EmbeddingOutput:
+        """Makes a vector of a prompt. Cancelling aborts.
+
+        Raises:
+            InvalidRequestError, QueueFullError, EngineDeadError: it was not taken, or the engine is gone.
+        """
         ...
 
     async def pin(

@@ -1,7 +1,7 @@
 """From a request body to sampling parameters: what the user left out comes from the model, then from OpenAI."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from octavo.engine.output import EngineInfo
 from octavo.errors import InvalidRequestError
@@ -125,7 +125,17 @@ def answer_options(body: GenerationBody, params: SamplingParams) -> AnswerOption
     )
 
 
-def check_priority(body: GenerationBody, info: EngineInfo) -> int:
+class PlacedBody(Protocol):
+    """A body that says where its request stands among others."""
+
+    @property
+    def priority(self) -> int | None: ...
+
+    @property
+    def cache_salt(self) -> str | None: ...
+
+
+def check_priority(body: PlacedBody, info: EngineInfo) -> int:
     """The request's priority.
 
     Raises:
@@ -165,7 +175,7 @@ def pin_request(session_id: str, lease_s: float | None, *, lease_field: str) -> 
         raise InvalidRequestError(field, error.value, error.problem) from None
 
 
-def check_cache_salt(body: GenerationBody) -> str | None:
+def check_cache_salt(body: PlacedBody) -> str | None:
     """The request's cache salt.
 
     Raises:
