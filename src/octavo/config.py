@@ -237,6 +237,8 @@ class ServerConfig:
     """Seconds without a sign of life after which the engine counts as dead; more than the longest step takes."""
     max_body_bytes: int = 16 * 2**20
     """Largest request body; beyond it 413."""
+    access_log: bool = False
+    """A line in the log for each request: path, status, seconds, ids, token counts; none of its content."""
     metrics_prefix: str = "vllm:"
     """Prefix of the metrics that carry vLLM's names."""
     response_store_size: int = 1000
@@ -288,6 +290,16 @@ class ServerConfig:
             _require(fits, "allowed_origins", origin, problem)
         _require(0 <= self.max_connections <= 2**20, "max_connections", self.max_connections, "must be in [0, 1048576]")
         _require(0 < self.receive_timeout <= 86400, "receive_timeout", self.receive_timeout, "must be in (0, 86400] s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConfig:
+    """What a server's processes tell on stderr."""
+
+    log_level: Literal["debug", "info", "warning", "error"] | None = None
+    """How much to tell; None: as $OCTAVO_LOG_LEVEL says, else warning."""
+    log_format: Literal["text", "json"] = "text"
+    """How: `text` for people, `json` for programs, one object per line."""
 
 
 @dataclass(frozen=True, kw_only=True)

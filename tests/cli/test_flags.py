@@ -18,6 +18,7 @@ from octavo.config import (
     EngineConfig,
     ExecutionConfig,
     KVEventsConfig,
+    LogConfig,
     ModelConfig,
     SchedulerConfig,
     ServerConfig,
@@ -25,7 +26,7 @@ from octavo.config import (
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
 
-CONFIGS = (ServerConfig, ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig, KVEventsConfig)
+CONFIGS = (ServerConfig, ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig, KVEventsConfig, LogConfig)
 
 
 @dataclass(frozen=True, kw_only=True)

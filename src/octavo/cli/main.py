@@ -52,7 +52,8 @@ def options(
     ] = False,
 ) -> None:
     """What holds for every command."""
-    octavo.log.set_up(octavo.log.default_level() if log_level is None else str(log_level.value))
+    level = octavo.log.default_level() if log_level is None else str(log_level.value)
+    octavo.log.set_up(octavo.log.LogSettings(level=level))
 
 
 app.command()(chat.chat)

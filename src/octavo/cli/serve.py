@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import octavo.log
 from octavo.cli.flags import Settings, with_settings
 from octavo.cli.terminal import download_progress
 from octavo.config import (
@@ -18,6 +19,7 @@ from octavo.config import (
     EngineConfig,
     ExecutionConfig,
     KVEventsConfig,
+    LogConfig,
     ModelConfig,
     SchedulerConfig,
     ServerConfig,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from octavo.server.context import ServerContext
 
 SERVER_FIELDS = frozenset(config_field.name for config_field in fields(ServerConfig))
+LOG_FIELDS = frozenset(config_field.name for config_field in fields(LogConfig))
 
 
 @with_settings(
@@ -42,6 +45,7 @@ SERVER_FIELDS = frozenset(config_field.name for config_field in fields(ServerCon
     SchedulerConfig,
     ExecutionConfig,
     KVEventsConfig,
+    LogConfig,
     leave_out=frozenset({"model"}),
 )
 def serve(
@@ -67,10 +71,11 @@ def serve(
     from octavo.server.listener import bind
     from octavo.server.tls import tls_context
 
+    _set_up_log(LogConfig(**{name: value for name, value in settings.items() if name in LOG_FIELDS}))
     named = {} if model is None else {"model": model}
     server = ServerConfig(**{name: value for name, value in settings.items() if name in SERVER_FIELDS})
     engine = EngineConfig.from_fields(
-        named | {name: value for name, value in settings.items() if name not in SERVER_FIELDS}
+        named | {name: value for name, value in settings.items() if name not in SERVER_FIELDS | LOG_FIELDS}
     )
     load_keys(server)  # so that a mistake there costs no time
     tls_context(server)
@@ -85,6 +90,12 @@ def serve(
         ended_well = _run(server, engine, files, process, others, listener)
     if not ended_well:
         raise typer.Exit(1)
+
+
+def _set_up_log(config: LogConfig) -> None:
+    """Anew, with what this command knows beyond what all commands do."""
+    level = octavo.log.current().level if config.log_level is None else config.log_level
+    octavo.log.set_up(octavo.log.LogSettings(level=level, format=config.log_format), role="server")
 
 
 def _check_parsers(server: ServerConfig) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import octavo.log
 from octavo.config import EngineConfig
 from octavo.engine import wire
 from octavo.engine.wire import StartOrder
@@ -70,7 +71,7 @@ class CoreProcess:
         by `wait`."""
         self._num_awaited = num_clients
         clients = [wire.addresses(self.folder, client) for client in range(num_clients)]
-        order = StartOrder(config=config, model=model, clients=clients)
+        order = StartOrder(config=config, model=model, clients=clients, log=octavo.log.current())
         pipe = self._process.stdin
         if pipe is None:
             raise RuntimeError("the core process was started without a pipe")

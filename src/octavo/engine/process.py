@@ -5,19 +5,20 @@ client is gone and so is every reason to go on.
 """
 
 import gc
+import logging
 import math
 import os
 import signal
 import sys
 import threading
 import time
-import traceback
 from dataclasses import replace
 
 import msgspec
 import psutil
 import zmq
 
+import octavo.log
 from octavo.engine import client_lines, wire
 from octavo.engine.build import build_core
 from octavo.engine.client_lines import ClientLines
@@ -35,6 +36,8 @@ from octavo.request.pin import PinRequest
 PREPARE_AFTER_MS = 500
 """Right at its start others need the processor more: the front end is still being imported."""
 
+log = logging.getLogger(__name__)
+
 
 def main() -> int:
     """Runs a core until it is told to shut down (exit 0), cannot start or breaks (exit 1)."""
@@ -46,6 +49,7 @@ def main() -> int:
     if not line:  # the client has changed its mind
         return 1
     order = wire.decode_order(line)
+    octavo.log.set_up(order.log, role="core")
     threading.Thread(target=_exit_with_client, args=(sys.stdin.fileno(),), name="client-watch", daemon=True).start()
     context = zmq.Context()
     lines = client_lines.connect(context, order.clients)
@@ -98,7 +102,7 @@ def serve_core(core: EngineCore, info: EngineInfo, lines: ClientLines, loads: Lo
     try:
         CoreLoop(core, lines, loads).run()
     except Exception as error:
-        traceback.print_exc()
+        log.critical("the engine core broke", exc_info=error)
         lines.send_all(Kind.DEAD, wire.Failure(error=type(error).__name__, message=str(error)))
         return 1
     finally:

@@ -17,6 +17,7 @@ from octavo.config import EngineConfig
 from octavo.engine.output import EngineInfo
 from octavo.engine.refusals import refused_output
 from octavo.hub.files import ModelFiles
+from octavo.log import LogSettings
 from octavo.request.control import ControlReply, ControlRequest, Refusal
 from octavo.request.outputs import RequestOutput
 from octavo.request.request import GenerateRequest
@@ -61,6 +62,7 @@ class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelFiles
     clients: list[Addresses]
     """Whom it serves: the one that gives the order first."""
+    log: LogSettings = LogSettings()
 
 
 def encode_path(value: object) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from octavo.config import EngineConfig, ServerConfig
 from octavo.engine.wire import decode_path, encode_path
 from octavo.hub.files import ModelFiles
+from octavo.log import LogSettings
 
 
 class ApiOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +21,7 @@ class ApiOrder(msgspec.Struct, frozen=True, kw_only=True):
     core_pid: int
     process: int
     """Which API process it is, and which client of the core; the first is 0."""
-    log_level: str
+    log: LogSettings
 
 
 BUSY_FILE, USAGE_FILE = "busy", "usage"

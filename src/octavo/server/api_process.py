@@ -45,7 +45,7 @@ async def _run(end: socket.socket, listener: SharedListener) -> bool:
     if message is None:  # the first process has changed its mind
         return False
     order = decode_order(message.content)
-    octavo.log.set_up(order.log_level)
+    octavo.log.set_up(order.log, role=f"api {order.process}")
     handlers: dict[Word, Handler] = {Word.STOP: _end_at_once, Word.DEAD: _end_at_once}
     listening = asyncio.create_task(_listen(link, handlers))
     try:

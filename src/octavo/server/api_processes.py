@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import octavo.log
 from octavo.config import EngineConfig, ServerConfig
 from octavo.engine.async_llm import AsyncLLM
 from octavo.engine.core_process import CoreProcess
@@ -58,7 +59,6 @@ class ApiProcesses:
 
     def load(self, server: ServerConfig, engine: EngineConfig, model: ModelFiles, core: CoreProcess) -> None:
         """Orders them to serve the model of a core process."""
-        level = logging.getLevelName(logging.getLogger("octavo").getEffectiveLevel()).lower()
         for process in self._processes:
             order = ApiOrder(
                 server=server,
@@ -67,7 +67,7 @@ class ApiProcesses:
                 folder=core.folder,
                 core_pid=core.pid,
                 process=process.number,
-                log_level=level,
+                log=octavo.log.current(),
             )
             process.send(framed(Message(Word.ORDER, 0, encode_order(order))))
 

@@ -91,7 +91,7 @@ def build_app(server: ServerContext) -> Starlette:
     app = Starlette(
         routes=[EndpointRoute(endpoint) for endpoint in (*endpoints, Endpoint("GET", "/openapi.json", describe_api))],
         middleware=[
-            Middleware(Observer, metrics=server.metrics.http, clock=server.clock),
+            Middleware(Observer, metrics=server.metrics.http, clock=server.clock, logs_access=server.config.access_log),
             Middleware(AnthropicShape),
             Middleware(OriginGuard, allowed=server.config.allowed_origins),
             Middleware(ErrorBoundary),

@@ -128,14 +128,17 @@ class HttpServer:
 
     async def _drain(self) -> None:
         """Waits for running requests; the second signal cuts the wait short."""
-        patience = self._server.config.shutdown_timeout
-        log.info("draining: %d requests in flight, up to %g s", self._server.state.in_flight, patience)
-        drain = asyncio.create_task(self._server.state.drain(patience))
+        state, patience = self._server.state, self._server.config.shutdown_timeout
+        if state.in_flight and patience:
+            told = "draining: %d requests have up to %g s to end; a second signal ends them at once"
+            log.warning(told, state.in_flight, patience)
+        drain = asyncio.create_task(state.drain(patience))
         hurry = asyncio.create_task(self._hurry.wait())
         await asyncio.wait({drain, hurry}, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not drain.done():
-            self._server.state.cut_off_now(shutting_down())
+            log.warning("told again to stop: %d requests are ended now", state.in_flight)
+            state.cut_off_now(shutting_down())
         await drain
 
 

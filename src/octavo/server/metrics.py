@@ -15,6 +15,7 @@ from octavo.engine.output import EngineInfo, GenerationDelta
 from octavo.request.control import EngineLoad
 from octavo.request.outputs import FinishReason, RequestStats
 from octavo.request.params import SamplingParams
+from octavo.server.access_log import FIGURES, RequestFigures
 from octavo.server.metric_totals import Exposition, Figures, snapshot
 
 TTFT_BUCKETS = (
@@ -132,12 +133,14 @@ class RequestTracker:
         self._first_token: dict[tuple[int, int], float] = {}
         self._num_tokens: dict[tuple[int, int], int] = {}
         self._ended: set[tuple[int, int]] = set()
+        self._figures = FIGURES.get() or RequestFigures()
         metrics.params_n.observe(params.n)
         if params.max_tokens is not None:
             metrics.params_max_tokens.observe(params.max_tokens)
 
     def see(self, prompt: int, delta: GenerationDelta) -> None:
         """Takes note of a delta of any choice of any prompt."""
+        self._figures.see(prompt, delta)
         now, count = self._metrics.clock(), len(delta.choice.token_ids)
         choice = (prompt, delta.choice.index)
         if count:
@@ -168,6 +171,7 @@ class RequestTracker:
         """Counts choices that did not come to an end of their own under `reason`; idempotent."""
         missing, self._num_choices = self._num_choices - len(self._ended), len(self._ended)
         self._metrics.finished[reason].inc(missing)
+        self._figures.end(reason, missing)
 
     def reject(self, reason: str) -> None:
         """The engine did not take the request: it counts as rejected, and none of its choices as ended."""

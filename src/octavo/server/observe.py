@@ -1,17 +1,15 @@
 """Around every request: its id, its log line, its figures."""
 
-import logging
 import re
 import uuid
 from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from octavo.server.access_log import FIGURES, RequestFigures, log_access
 from octavo.server.endpoints import EndpointRoute
 from octavo.server.errors import REQUEST_ID
 from octavo.server.metrics import HttpMetrics
-
-log = logging.getLogger(__name__)
 
 SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 UNOBSERVED = frozenset({"/metrics", "/health", "/ready"})
@@ -21,8 +19,11 @@ UNOBSERVED = frozenset({"/metrics", "/health", "/ready"})
 class Observer:
     """Gives each request an id (the client's `X-Request-Id` if it is sane), echoes it, and counts the answer."""
 
-    def __init__(self, app: ASGIApp, metrics: HttpMetrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, app: ASGIApp, metrics: HttpMetrics, clock: Callable[[], float], *, logs_access: bool = False
+    ) -> None:
         self._app = app
+        self._logs_access = logs_access
         self._metrics = metrics
         self._clock = clock
 
@@ -40,7 +41,9 @@ class Observer:
                 message = {**message, "headers": [*message["headers"], (b"x-request-id", request_id.encode())]}
             await send(message)
 
+        figures = RequestFigures()
         REQUEST_ID.set(request_id)
+        FIGURES.set(figures)
         begin = self._clock()
         if scope["path"] in UNOBSERVED:
             await self._app(scope, receive, watch)
@@ -49,12 +52,14 @@ class Observer:
             with self._metrics.in_flight.track_inprogress():
                 await self._app(scope, receive, watch)
         finally:
-            self._note(scope, request_id, status, self._clock() - begin)
+            seconds = self._clock() - begin
+            self._count(scope, status, seconds)
+            if self._logs_access:
+                tenant = str(scope.get("state", {}).get("tenant", ""))
+                log_access(scope["method"], scope["path"], status, seconds, request_id, tenant, figures)
 
-    def _note(self, scope: Scope, request_id: str, status: int | None, seconds: float) -> None:
-        path, method = scope["path"], scope["method"]
-        shown = "client left" if status is None else str(status)
-        log.debug("%s %s %s %.3fs %s", method, path, shown, seconds, request_id)
+    def _count(self, scope: Scope, status: int | None, seconds: float) -> None:
+        method = scope["method"]
         route = scope.get("route")  # set by the router, so that a hostile path makes no label of its own
         handler = route.path if isinstance(route, EndpointRoute) else "other"
         self._metrics.observe(handler, method if method in ("GET", "POST", "DELETE") else "other", status, seconds)

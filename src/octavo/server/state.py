@@ -1,6 +1,7 @@
 """Whether the server takes requests: serving, draining, or in front of a dead engine."""
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -8,6 +9,8 @@ from typing import Any
 
 from octavo.server.busy_board import BusyBoard
 from octavo.server.errors import ApiError, engine_dead, shutting_down
+
+log = logging.getLogger(__name__)
 
 FAREWELL_S = 5.0
 """How long requests that were cut off may take to end: a little longer than each waits for the engine."""
@@ -94,6 +97,8 @@ class ServerState:
         try:
             await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if not idle.done():
+                if not self._cut_off.done():
+                    log.warning("the time is up: %d requests are ended now", self.in_flight)
                 self.cut_off_now(shutting_down())
                 await asyncio.wait({idle}, timeout=FAREWELL_S)
         finally:
