@@ -37,7 +37,14 @@ Treatment = Honoured | Harmless | Refused
 class StrictModel(BaseModel):
     """A JSON object from a client: strict types, finite numbers, no unknown fields. null means absent."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        frozen=True,
+        protected_namespaces=(),
+        defer_build=True,  # validators are made at the first request that needs them, not all at the server's start
+    )
 
 
 class RequestBody(StrictModel):

@@ -7,7 +7,10 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from octavo.errors import InvalidRequestError
 from octavo.server.anthropic.blocks import AnyTool, CacheControl, InputMessage, Text
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
-from octavo.server.openai.generation_body import MAX_STOP_STRINGS, GenerationBody
+from octavo.server.openai.generation_body import MAX_STOP_CHARS, MAX_STOP_STRINGS, GenerationBody
+from octavo.server.openai.message import MAX_MESSAGES
+
+StopText = Annotated[str, Field(max_length=MAX_STOP_CHARS)]
 
 
 class ToolChoice(StrictModel):
@@ -91,7 +94,7 @@ class ConversationBody(RequestBody):
 
     model: Annotated[str | None, Honoured("one of /v1/models, 404 otherwise; absent: the model served")] = None
     messages: Annotated[
-        list[InputMessage],
+        Annotated[list[InputMessage], Field(max_length=MAX_MESSAGES)],
         Honoured("text, tool_use, tool_result and thinking blocks; an assistant's at the end is gone on with"),
     ]
     system: Annotated[Text | None, Honoured("a text, or blocks of text")] = None
@@ -124,7 +127,8 @@ class MessagesBody(ConversationBody):
     ]
     stream: Annotated[bool | None, Honoured("server-sent events")] = None
     stop_sequences: Annotated[
-        Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None, Honoured(f"up to {MAX_STOP_STRINGS} texts")
+        Annotated[list[StopText], Field(max_length=MAX_STOP_STRINGS)] | None,
+        Honoured(f"up to {MAX_STOP_STRINGS} texts"),
     ] = None
     temperature: Annotated[float | None, Honoured("0 (greedy) to 100; the model's own default if absent")] = None
     top_p: Annotated[float | None, Honoured("in (0, 1]")] = None

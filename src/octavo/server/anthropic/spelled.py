@@ -12,7 +12,6 @@ from octavo.server.conversation.answer import Answer
 from octavo.server.conversation.pieces import Piece, PromptWriter
 from octavo.server.errors import ApiError
 from octavo.server.streaming import named_event
-from octavo.server.tools.events import ReasoningDelta
 
 
 class SpelledMessage:
@@ -27,7 +26,6 @@ class SpelledMessage:
         self._model = model
         self._fills_context = fills_context
         self._writer = BlockWriter()
-        self._num_thinking_tokens = 0
 
     async def whole(self) -> dict[str, Any]:
         """The whole message.
@@ -54,7 +52,6 @@ class SpelledMessage:
                 if last is None:
                     yield {"type": "message_start", "message": self._message()}
                     yield {"type": "ping"}
-                self._count_thinking(piece)
                 for said in piece.events:
                     for event in self._writer.write(said):
                         yield event
@@ -63,10 +60,6 @@ class SpelledMessage:
             yield event
         yield {"type": "message_delta", "delta": self._end(last), "usage": self._usage()}
         yield {"type": "message_stop"}
-
-    def _count_thinking(self, piece: Piece) -> None:
-        if any(isinstance(event, ReasoningDelta) for event in piece.events):
-            self._num_thinking_tokens += len(piece.token_ids)
 
     def _message(self) -> dict[str, Any]:
         """The message without its content, as far as it is known."""
@@ -83,7 +76,7 @@ class SpelledMessage:
 
     def _usage(self) -> dict[str, Any]:
         (writer,) = self._answer.writers
-        return usage_of(writer, self._num_thinking_tokens)
+        return usage_of(writer)
 
     def _end(self, last: Piece | None) -> dict[str, Any]:
         """Why the message has ended.
@@ -104,7 +97,7 @@ class SpelledMessage:
         return {"stop_reason": reason, "stop_sequence": None}
 
 
-def usage_of(writer: PromptWriter, num_thinking_tokens: int) -> dict[str, Any]:
+def usage_of(writer: PromptWriter) -> dict[str, Any]:
     """Token counts as this API spells them: the prompt's tokens are those that were read from the cache and the others.
     None is written to the cache at a price."""
     return {
@@ -112,7 +105,7 @@ def usage_of(writer: PromptWriter, num_thinking_tokens: int) -> dict[str, Any]:
         "cache_read_input_tokens": writer.num_cached_tokens,
         "cache_creation_input_tokens": 0,
         "output_tokens": writer.num_output_tokens,
-        "output_tokens_details": {"thinking_tokens": num_thinking_tokens},
+        "output_tokens_details": {"thinking_tokens": writer.num_reasoning_tokens},
     }
 
 

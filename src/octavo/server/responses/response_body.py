@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Field, Tag
 
 from octavo.errors import InvalidRequestError
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
 from octavo.server.openai.generation_body import GenerationBody, StopList
+from octavo.server.openai.message import MAX_MESSAGES
 from octavo.server.responses.items import Item
 from octavo.server.responses.tools import AnyTool, TextOptions, ToolChoiceField
 
@@ -26,7 +27,8 @@ def _is_text(value: Any) -> str:
     return "[text]" if isinstance(value, str) else "[items]"
 
 
-Input = Annotated[Annotated[str, Tag("[text]")] | Annotated[list[Item], Tag("[items]")], Discriminator(_is_text)]
+Items = Annotated[list[Item], Field(max_length=MAX_MESSAGES)]
+Input = Annotated[Annotated[str, Tag("[text]")] | Annotated[Items, Tag("[items]")], Discriminator(_is_text)]
 
 
 class StreamOptions(StrictModel):

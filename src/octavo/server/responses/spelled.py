@@ -13,7 +13,7 @@ from octavo.server.errors import ApiError, from_exception
 from octavo.server.openai.logprobs import chat_logprobs
 from octavo.server.responses.output import Event, Logprob, OutputWriter
 from octavo.server.streaming import named_event
-from octavo.server.tools.events import ContentDelta, ReasoningDelta
+from octavo.server.tools.events import ContentDelta
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,6 @@ class SpelledResponse:
         self._keep = keep
         self._clock = clock
         self._writer = OutputWriter(lambda prefix: f"{prefix}_{uuid.uuid4().hex}")
-        self._num_reasoning_tokens = 0
 
     async def whole(self) -> dict[str, Any]:
         """The whole response.
@@ -94,8 +93,6 @@ class SpelledResponse:
         yield {"type": f"response.{status}", "response": await self._ended(status, reason)}
 
     def _written(self, piece: Piece) -> Iterator[Event]:
-        if any(isinstance(event, ReasoningDelta) for event in piece.events):
-            self._num_reasoning_tokens += len(piece.token_ids)
         logprobs: list[Logprob] = chat_logprobs(piece.scored)["content"]
         for event in piece.events:
             yield from self._writer.write(event, logprobs)
@@ -107,7 +104,7 @@ class SpelledResponse:
 
     async def _ended(self, status: str, reason: str | None) -> dict[str, Any]:
         (writer,) = self._answer.writers
-        facts = {"completed_at": int(self._clock()), "usage": usage_of(writer, self._num_reasoning_tokens)}
+        facts = {"completed_at": int(self._clock()), "usage": usage_of(writer)}
         details = None if reason is None else {"reason": reason}
         return await self._kept(self._response(status) | facts | {"incomplete_details": details})
 
@@ -125,7 +122,7 @@ class SpelledResponse:
         return response | {"store": False}
 
 
-def usage_of(writer: PromptWriter, num_reasoning_tokens: int) -> dict[str, Any]:
+def usage_of(writer: PromptWriter) -> dict[str, Any]:
     """Token counts as this API spells them. Nothing is written to the prefix cache at a price, so no token counts as
     written."""
     num_input = len(writer.prompt.token_ids)
@@ -133,7 +130,7 @@ def usage_of(writer: PromptWriter, num_reasoning_tokens: int) -> dict[str, Any]:
         "input_tokens": num_input,
         "input_tokens_details": {"cached_tokens": writer.num_cached_tokens, "cache_write_tokens": 0},
         "output_tokens": writer.num_output_tokens,
-        "output_tokens_details": {"reasoning_tokens": num_reasoning_tokens},
+        "output_tokens_details": {"reasoning_tokens": writer.num_reasoning_tokens},
         "total_tokens": num_input + writer.num_output_tokens,
     }
 

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -12,7 +13,11 @@ from octavo.request.control import RecordLimits
 from octavo.server.responses.items import AnyItem, Item, MessageItem
 from octavo.server.serving_engine import ServingEngine
 
-_ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
+
+@cache
+def _items() -> TypeAdapter[list[AnyItem]]:
+    """Made at first use: it takes its time."""
+    return TypeAdapter(list[Item])
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
@@ -31,7 +36,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 def checked_items(plain: Sequence[dict[str, Any]]) -> list[AnyItem]:
     """Items that came from here once, checked like those of a client: one way leads from items to a prompt."""
-    return _ITEMS.validate_json(msgspec.json.encode(plain))
+    return _items().validate_json(msgspec.json.encode(plain))
 
 
 def plain_items(items: Sequence[AnyItem]) -> list[dict[str, Any]]:
