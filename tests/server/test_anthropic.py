@@ -242,6 +242,15 @@ def test_sampling_fields_arrive(server: FakeServer, claude: anthropic.Anthropic)
     assert options["cache_salt"] == "s"
 
 
+def test_what_a_session_holds_is_told(http: httpx.Client) -> None:
+    body = {"messages": HELLO, "max_tokens": 2, "session_id": "s-1"}
+    held = {"id": "s-1", "pinned_tokens": 16, "problem": "no room"}
+    assert http.post("/v1/messages", json=body).json()["session"] == held
+    lines = http.post("/v1/messages", json=body | {"stream": True}).text.splitlines()
+    (end,) = [json.loads(line.removeprefix("data: ")) for line in lines if '"message_delta"' in line]
+    assert end["session"] == held
+
+
 def test_thinking(server: FakeServer, claude: anthropic.Anthropic) -> None:
     say(server, THOUGHT)
     answer = claude.messages.create(

@@ -255,6 +255,21 @@ def test_sampling_fields_arrive(server: FakeServer, client: openai.OpenAI) -> No
     assert options["cache_salt"] == "s"
 
 
+def test_what_a_session_holds_is_told(server: FakeServer, http: httpx.Client) -> None:
+    body = {"input": "x", "max_output_tokens": 2, "session_id": "s-1", "session_lease_s": 60}
+    answer = http.post("/v1/responses", json=body).json()
+    assert answer["session"] == {"id": "s-1", "pinned_tokens": 16, "problem": "no room"}
+    assert server.engine.seen[-1][2]["session"].lease_s == 60
+    assert "session" not in http.post("/v1/responses", json={"input": "x", "max_output_tokens": 2}).json()
+
+
+def test_a_budget_of_reasoning_arrives(server: FakeServer, client: openai.OpenAI) -> None:
+    client.responses.create(model="fake", input="x", max_output_tokens=2, extra_body={"thinking_token_budget": 7})
+    spec = server.engine.seen[-1][1].reasoning
+    assert spec is not None
+    assert spec.budget == 7
+
+
 def test_logprobs(client: openai.OpenAI) -> None:
     call: dict[str, Any] = {"model": "fake", "input": "x", "max_output_tokens": 4}
     answer = client.responses.create(**call, include=["message.output_text.logprobs"], top_logprobs=2)

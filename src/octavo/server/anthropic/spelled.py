@@ -11,6 +11,7 @@ from octavo.server.anthropic.output import BlockWriter, Event
 from octavo.server.conversation.answer import Answer
 from octavo.server.conversation.pieces import Piece, PromptWriter
 from octavo.server.errors import ApiError
+from octavo.server.openai.session import session_facts
 from octavo.server.streaming import named_event
 
 
@@ -37,7 +38,7 @@ class SpelledMessage:
         async with aclosing(self.stream()) as events:
             async for event in events:
                 if event["type"] == "message_delta":
-                    message = self._message() | event["delta"] | {"content": self._writer.blocks}
+                    message = self._message() | event["delta"] | self._session() | {"content": self._writer.blocks}
         return message
 
     async def stream(self) -> AsyncGenerator[Event, None]:
@@ -58,7 +59,7 @@ class SpelledMessage:
                 last = piece
         for event in self._writer.finish():
             yield event
-        yield {"type": "message_delta", "delta": self._end(last), "usage": self._usage()}
+        yield {"type": "message_delta", "delta": self._end(last), "usage": self._usage(), **self._session()}
         yield {"type": "message_stop"}
 
     def _message(self) -> dict[str, Any]:
@@ -77,6 +78,11 @@ class SpelledMessage:
     def _usage(self) -> dict[str, Any]:
         (writer,) = self._answer.writers
         return usage_of(writer)
+
+    def _session(self) -> dict[str, Any]:
+        """What the request's session holds now, at the end of the message."""
+        session = self._answer.order.generation.session
+        return {} if session is None else {"session": session_facts(session, self._answer.writers[0].stats)}
 
     def _end(self, last: Piece | None) -> dict[str, Any]:
         """Why the message has ended.

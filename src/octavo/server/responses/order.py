@@ -101,7 +101,9 @@ def _conversation(body: ResponseBody, messages: Sequence[Message]) -> Conversati
         messages=messages,
         tool_use=tool_use_of(body.tools or (), body.tool_choice, body.parallel_tool_calls),
         shape=shape_of(body.text),
-        reasoning=ReasoningOptions(effort=None if body.reasoning is None else body.reasoning.effort),
+        reasoning=ReasoningOptions(
+            effort=None if body.reasoning is None else body.reasoning.effort, budget=body.thinking_token_budget
+        ),
         template=TemplateOptions(variables=body.chat_template_kwargs or {}),
     )
 

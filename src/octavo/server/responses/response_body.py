@@ -100,6 +100,9 @@ class ResponseBody(RequestBody):
     min_tokens: Annotated[int | None, Honoured("no end before this many tokens")] = None
     ignore_eos: Annotated[bool | None, Honoured("go on past the model's end ids")] = None
     logit_bias: Annotated[dict[int, float] | None, Honoured("token id to [-100, 100]")] = None
+    thinking_token_budget: Annotated[
+        int | None, Honoured("most tokens of reasoning, then its end is written for the model; -1: any number")
+    ] = None
     chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("variables for the chat template")] = None
     cache_salt: Annotated[str | None, Honoured("prefixes are shared only with requests of the same salt")] = None
     session_id: Annotated[str | None, Honoured("prompt and answer stay in the KV memory for the next turn")] = None

@@ -11,6 +11,7 @@ from octavo.server.conversation.answer import Answer
 from octavo.server.conversation.pieces import Piece, PromptWriter
 from octavo.server.errors import ApiError, from_exception
 from octavo.server.openai.logprobs import chat_logprobs
+from octavo.server.openai.session import session_facts
 from octavo.server.responses.output import Event, Logprob, OutputWriter
 from octavo.server.streaming import named_event
 from octavo.server.tools.events import ContentDelta
@@ -104,9 +105,14 @@ class SpelledResponse:
 
     async def _ended(self, status: str, reason: str | None) -> dict[str, Any]:
         (writer,) = self._answer.writers
-        facts = {"completed_at": int(self._clock()), "usage": usage_of(writer)}
+        facts = {"completed_at": int(self._clock()), "usage": usage_of(writer), **self._session(writer)}
         details = None if reason is None else {"reason": reason}
         return await self._kept(self._response(status) | facts | {"incomplete_details": details})
+
+    def _session(self, writer: PromptWriter) -> dict[str, Any]:
+        """What the request's session holds now."""
+        session = self._answer.order.generation.session
+        return {} if session is None else {"session": session_facts(session, writer.stats)}
 
     async def _failed(self, failure: ApiError) -> dict[str, Any]:
         for _ in self._writer.finish(cut_off=True):
