@@ -73,6 +73,19 @@ ALONE: dict[str, dict[str, Any]] = {
         "logprobs": 0,
         "logprob_token_ids": (66, 67),
     },
+    "structured_outputs behind a budget": {
+        **DRAWN,
+        "structured_outputs": LETTERS,
+        "reasoning": ReasoningSpec(ends=((40,),), forced_end=(41, 40), budget=5, is_open=True),
+        "logprobs": 1,
+    },
+    "structured_outputs behind markers": {
+        **DRAWN,
+        "structured_outputs": LETTERS,
+        "logit_bias": {50: 100.0},
+        "bad_words_token_ids": ((50, 50),),
+        "reasoning": ReasoningSpec(begins=((50,),), ends=((40,),), forced_end=(40,), budget=4),
+    },
     "all together": {
         "temperature": 0.8,
         "seed": 9,

@@ -2,6 +2,7 @@
 tests have worked out again."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -216,6 +217,16 @@ def test_a_budget_ends_reasoning_in_the_text(thinking: httpx.Client, budget: int
     forced = thinking.post("/tokenize", json={"prompt": "\n</think>\n\n", "add_special_tokens": False}).json()["tokens"]
     assert token_ids[budget : budget + len(forced)] == forced
     assert text.count("</think>") == 1 and len(token_ids) == 40
+
+
+def test_a_shape_binds_the_answer_behind_a_budget(thinking: httpx.Client) -> None:
+    body = {"prompt": "Fold it. <think>", "max_tokens": 60, "seed": 3, "thinking_token_budget": 5}
+    body |= {"structured_outputs": {"regex": "[a-f]{4}-[0-9]{2}"}, "include_stop_str_in_output": True}
+    for seed in range(5):
+        choice = thinking.post("/v1/completions", json=body | {"seed": seed}).json()["choices"][0]
+        thought, answer = choice["text"].split("\n</think>\n\n")
+        assert re.fullmatch("[a-f]{4}-[0-9]{2}", answer), choice
+        assert thought and choice["finish_reason"] == "stop"
 
 
 def test_prompts_of_one_request_end_alike(thinking: httpx.Client) -> None:
