@@ -12,7 +12,7 @@ from octavo.server.openai.tool_body import ChoiceField, FunctionTool
 class ChatBody(GenerationBody):
     """A chat completion request."""
 
-    messages: Annotated[Messages, Honoured("text only; a history may hold tool calls and results")]
+    messages: Annotated[Messages, Honoured("texts; a history may hold tool calls and results, and reasoning")]
     max_completion_tokens: Annotated[int | None, Honoured("newer name of `max_tokens`; wins if both are given")] = None
     logprobs: Annotated[bool | None, Honoured("logprobs of the answer's tokens")] = None
     top_logprobs: Annotated[int | None, Honoured("with `logprobs`; up to `--max-logprobs`")] = None
@@ -20,7 +20,7 @@ class ChatBody(GenerationBody):
         list[FunctionTool] | None, Honoured("functions; the model's chat template must have a place for them")
     ] = None
     tool_choice: Annotated[
-        ChoiceField, Honoured("`none`, `auto` (default), `required`, or one function; see docs/tools.md")
+        ChoiceField, Honoured("`none`, `auto` (default), `required`, or one function; see docs/chat.md")
     ] = None
     parallel_tool_calls: Annotated[bool | None, Honoured("false: one call at most")] = None
     reasoning_effort: Annotated[
