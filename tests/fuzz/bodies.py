@@ -14,12 +14,14 @@ SMALL_VALUES: dict[str, Any] = {
     "lease_s": 5.0,
     "model": "tiny",
     "request_id": "nobody-has-this-id",
+    "url": "/v1/completions",
+    "body": {"prompt": "the cat"},
     "max_tokens": 3,
     "max_output_tokens": 16,
 }
 """What a required field holds where nothing else is asked; `max_*` are always given, so that answers stay short."""
 ALWAYS = ("max_tokens", "max_output_tokens")
-ONE_OF_SEVERAL = {"/tokenize": "prompt"}
+ONE_OF_SEVERAL = {"/tokenize": "prompt", "/v1/abort": "request_id"}
 """Endpoints that read one of several fields, none of which is required by itself."""
 
 Path = tuple[str | int, ...]
