@@ -73,6 +73,9 @@ class CacheConfig:
     """Number format of cached K and V; int8 and fp8 (e4m3) take about half the bytes of fp16."""
     enable_prefix_caching: bool = True
     """Reuse the KV blocks of equal prompt prefixes."""
+    isolate_tenants: bool = False
+    """Requests of different API keys never share cached prefixes, so that none can tell by its speed what others have
+    asked."""
     sub_block_match: bool = True
     """Prefix hits may end inside a block: the part that is the same is copied."""
     kv_host_memory_bytes: int | None = None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from octavo.kv.hashing import tenant_salt
 from octavo.kv.manager import KVManager
 from octavo.kv.spec import AttentionSpec
 from tests.scheduling.harness import FULL, WINDOWED, make_layout
@@ -97,6 +98,34 @@ def test_salts_separate_caches():
     start(manager, range(10), cache_salt="a")
     for salt, num_hit in (("a", 8), ("b", 0), (None, 0), ("", 0)):
         assert manager.match(manager.open(list(range(10)), cache_salt=salt)).num_tokens == num_hit
+
+
+def test_isolated_tenants_share_nothing():
+    layout = make_layout(16, layers=(FULL,), block_size=4)
+    manager = KVManager(layout, fingerprint="f", isolate_tenants=True)
+    start(manager, range(10), tenant="a", cache_salt="s")
+    start(manager, range(10), tenant="c")
+    for tenant, salt, num_hit in (
+        ("a", "s", 8),
+        ("a", None, 0),
+        ("b", "s", 0),
+        ("b", None, 0),
+        ("c", None, 8),
+        ("", None, 0),
+        ("", tenant_salt("c", None), 0),
+    ):
+        assert manager.match(manager.open(list(range(10)), tenant=tenant, cache_salt=salt)).num_tokens == num_hit
+
+
+def test_no_two_tenants_and_salts_have_one_name():
+    pairs = [(tenant, salt) for tenant in ("", "a", "ab", "a\0", "\0") for salt in (None, "", "a", "b", "\0a")]
+    assert len({tenant_salt(*pair) for pair in pairs}) == len(pairs)
+
+
+def test_without_isolation_a_tenant_changes_nothing():
+    manager = make_manager()
+    start(manager, range(10), tenant="a")
+    assert manager.match(manager.open(list(range(10)), tenant="b")).num_tokens == 8
 
 
 def test_only_full_blocks_are_published():

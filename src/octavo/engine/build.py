@@ -184,6 +184,7 @@ def _kv(config: EngineConfig, memory: MemoryPlan, fingerprint: str) -> tuple[KVM
         sub_block_match=config.cache.sub_block_match,
         max_step_tokens=config.scheduler.max_num_batched_tokens,
         fingerprint=fingerprint,
+        isolate_tenants=config.cache.isolate_tenants,
     )
     pins = Pins(
         manager,

@@ -67,3 +67,9 @@ class BlockHasher:
 def salt_key(cache_salt: str | None) -> bytes:
     """Extra key of a cache salt, tagged so that no other kind of extra key can equal it; empty without a salt."""
     return b"" if cache_salt is None else _framed(b"cache_salt", cache_salt.encode())
+
+
+def tenant_salt(tenant: str, cache_salt: str | None) -> str:
+    """The salt of a tenant's requests where tenants share nothing; no two pairs give the same one."""
+    given = [] if cache_salt is None else [cache_salt.encode()]
+    return sha256(_framed(b"tenant", tenant.encode(), *given)).hexdigest()

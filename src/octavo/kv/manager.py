@@ -10,7 +10,7 @@ from octavo.kv.blocks import Block, BlockPool
 from octavo.kv.children import Children
 from octavo.kv.conservation import check_conservation
 from octavo.kv.groups import Found, GroupPolicy, common_hit, joint_hit, policy_for
-from octavo.kv.hashing import BlockHash, BlockHasher
+from octavo.kv.hashing import BlockHash, BlockHasher, tenant_salt
 from octavo.kv.publication import Publications
 from octavo.kv.record import BlockRecord, CacheObserver
 from octavo.kv.request_blocks import BlockIds, PartialHit, RequestBlocks
@@ -57,6 +57,7 @@ class KVManager:
         sub_block_match: bool = True,
         max_step_tokens: int | None = None,
         fingerprint: str = "",
+        isolate_tenants: bool = False,
     ) -> None:
         """
         Args:
@@ -66,12 +67,14 @@ class KVManager:
             max_step_tokens: most tokens of one request in a step; None: any number. Bounds what a request holds in
                 groups that let go of blocks out of reach.
             fingerprint: see `hashing.chain_root`.
+            isolate_tenants: requests find blocks of their own tenant only.
         """
         self.layout = layout
         self.max_step_tokens = max_step_tokens
         self.num_evicted = 0
         """Published blocks reused for other tokens, since start."""
         self._caching = enable_prefix_caching
+        self._isolate_tenants = isolate_tenants
         self._block_size = layout.block_size
         self._pool = BlockPool(layout.num_blocks)
         self._groups = [policy_for(group, layout.block_size) for group in layout.groups]
@@ -112,16 +115,20 @@ class KVManager:
         """Blocks that can be found by their content, held or not."""
         return sum(len(group.index) for group in self._groups)
 
-    def open(self, token_ids: list[int], *, cache_salt: str | None = None, reads_cache: bool = True) -> RequestBlocks:
+    def open(
+        self, token_ids: list[int], *, tenant: str = "", cache_salt: str | None = None, reads_cache: bool = True
+    ) -> RequestBlocks:
         """Starts the bookkeeping of a request; takes no block.
 
         Args:
             token_ids: its known tokens, at least one. The list is kept and read again as it grows.
+            tenant: who asks; counts where tenants share nothing.
             cache_salt: requests find each other's blocks only under equal salts.
             reads_cache: False: takes no hits (but its blocks can be found by others).
         """
         reads_cache = reads_cache and self._caching
-        return RequestBlocks(token_ids, len(self._groups), cache_salt=cache_salt, reads_cache=reads_cache)
+        salt = tenant_salt(tenant, cache_salt) if self._isolate_tenants else cache_salt
+        return RequestBlocks(token_ids, len(self._groups), cache_salt=salt, reads_cache=reads_cache)
 
     def match(self, held: RequestBlocks) -> PrefixHit:
         """The longest cached prefix that all groups accept, at most n - 1 tokens: the last token must run to give
@@ -297,7 +304,8 @@ class KVManager:
         while unready is not None:
             border = common_hit(self._groups, held.hashes, unready)
             unready = self._first_in_flight(held.hashes, border)
-        holder = self.open(list(held.token_ids[: border * self._block_size]), cache_salt=held.cache_salt)
+        known = list(held.token_ids[: border * self._block_size])
+        holder = RequestBlocks(known, len(self._groups), cache_salt=held.cache_salt, reads_cache=True)
         holder.hashes = held.hashes[:border]
         self.adopt(holder, PrefixHit(border, border * self._block_size, ()))
         return holder

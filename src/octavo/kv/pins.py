@@ -103,7 +103,8 @@ class Pins:
         self._budget.refuse_if_none(wish.session_id)
         self.expire(now_s)
         key = tenant, wish.session_id
-        self._refuse_without_room(key, self._manager.open(list(token_ids), cache_salt=cache_salt), now_s)
+        prompt = self._manager.open(list(token_ids), tenant=tenant, cache_salt=cache_salt)
+        self._refuse_without_room(key, prompt, now_s)
         return _state(self._use(key, wish.lease_s, now_s), now_s)
 
     def extend(self, tenant: str, session_id: str, lease_s: float | None, now_s: float) -> SessionState | None:

@@ -156,7 +156,9 @@ class Scheduler:
         state = SchedulerRequest(
             request,
             token_ids,
-            self._manager.open(token_ids, cache_salt=request.cache_salt, reads_cache=reads_cache),
+            self._manager.open(
+                token_ids, tenant=request.tenant, cache_salt=request.cache_salt, reads_cache=reads_cache
+            ),
             arrival_index=self._num_arrived,
             arrival_s=request.arrival_s or now_s,
             arrival_work=self.counters.computed_tokens,
