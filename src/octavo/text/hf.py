@@ -19,6 +19,7 @@ from octavo.text.byte_level import spell_byte_level
 from octavo.text.hf_config import HfTokenizerConfig
 from octavo.text.hf_sentencepiece import read_sentencepiece
 from octavo.text.library_encoder import LibraryEncoder
+from octavo.text.library_faults import reading_tokenizer
 from octavo.text.parts import BYTE_PIECE, TokenizerParts, TokenKind, Vocabulary
 from octavo.text.sentencepiece_model import SPACE, spell_sentencepiece
 
@@ -34,7 +35,8 @@ def read_hf(folder: Path) -> TokenizerParts:
     if (path := folder / "tokenizer.json").is_file():
         return _read_json(path, config)
     if (path := folder / "tokenizer.model").is_file():
-        return read_sentencepiece(path, config)
+        with reading_tokenizer(path, "sentencepiece"):
+            return read_sentencepiece(path, config)
     raise ModelFileError("neither tokenizer.json nor tokenizer.model is there", str(folder))
 
 
@@ -48,16 +50,19 @@ class _Spelling:
 
 
 def _read_json(path: Path, config: HfTokenizerConfig) -> TokenizerParts:
-    try:
-        library = LibraryTokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise ModelFileError(f"the tokenizers library cannot read it: {error}", str(path)) from error
+    with reading_tokenizer(path, "tokenizers"):
+        return _parts(path, LibraryTokenizer.from_file(str(path)), config)
+
+
+def _parts(path: Path, library: LibraryTokenizer, config: HfTokenizerConfig) -> TokenizerParts:
     spelling = _spelling_of(path, library)
     ids = library.get_vocab(with_added_tokens=True)
     vocabulary = _vocabulary(path, ids, library.get_added_tokens_decoder(), spelling)
     bos_id = config.named_id("bos_token", ids)
     encoder = LibraryEncoder(library)
     before, after = _template_ids(library)
+    if any(token_id >= len(vocabulary.pieces) for token_id in (*before, *after)):
+        raise ModelFileError("its post_processor adds ids that are not in its vocabulary", str(path))
     return TokenizerParts(
         vocabulary=vocabulary,
         encoder=encoder,

@@ -9,17 +9,24 @@ from octavo.errors import ModelFileError
 from octavo.text.end_tokens import end_ids
 from octavo.text.parts import TokenKind, Vocabulary
 
+MAX_BYTES = 64 * 2**20
+"""Of each of these files."""
+
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """A JSON object from a file; empty if the file is not there.
 
     Raises:
-        ModelFileError: the file is no JSON object.
+        ModelFileError: the file is too large, or no JSON object.
     """
     if not path.is_file():
         return {}
     try:
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise ModelFileError(f"is {size} bytes long, more than the {MAX_BYTES} allowed", str(path))
         content = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ModelFileError(f"cannot be read ({error.strerror})", str(path)) from error
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"not valid JSON: {error}", str(path)) from error
     if not isinstance(content, dict):

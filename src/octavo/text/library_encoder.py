@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from tokenizers import Tokenizer as LibraryTokenizer
 
+from octavo.text.library_faults import encoding
 from octavo.text.special_splitter import SpecialSplitter
 
 LONG_TEXT_CHARS = 2_000
@@ -34,7 +35,7 @@ class LibraryEncoder:
         self._num_running = 0
 
     def encode(self, text: str, parse_special: bool) -> list[int]:
-        with self._switched(not parse_special if self._may_hold_special(text) else None):
+        with encoding(), self._switched(not parse_special if self._may_hold_special(text) else None):
             if len(text) < LONG_TEXT_CHARS:
                 return self._library.encode(text, add_special_tokens=False).ids
             return self._library.encode_batch_fast([text], add_special_tokens=False)[0].ids
