@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ from octavo.request.ledger import RequestLedger
 from octavo.request.outputs import RequestOutput
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
+
+log = logging.getLogger(__name__)
 
 
 class CoreClient:
@@ -116,19 +119,30 @@ class CoreClient:
 
     async def _hand_out(self) -> None:
         while True:
-            kind, payload = await self._from_core.recv_multipart()
-            if kind == Kind.OUTPUTS.frame:
-                for output in wire.decode_outputs(payload):
-                    queue = self._queues.get(output.request_id)
-                    if queue is not None:
-                        queue.put_nowait(output)
-            elif kind == Kind.REPLY.frame:
-                reply = wire.decode_reply(payload)
-                call = self._calls.pop(reply.call_id, None)
-                if call is not None and not call.done():
-                    call.set_result(reply)
-            elif kind == Kind.DEAD.frame:
-                self.lose(f"the engine core failed: {wire.decode_failure(payload).message}")
+            frames = await self._from_core.recv_multipart()
+            try:
+                kind, payload = frames
+                self._hand_on(kind, payload)
+            except (ValueError, msgspec.DecodeError) as error:
+                log.error("dropped a message that the core did not send: %s", error)
+
+    def _hand_on(self, kind: bytes, payload: bytes) -> None:
+        """
+        Raises:
+            msgspec.DecodeError: the payload is not what the kind says.
+        """
+        if kind == Kind.OUTPUTS.frame:
+            for output in wire.decode_outputs(payload):
+                queue = self._queues.get(output.request_id)
+                if queue is not None:
+                    queue.put_nowait(output)
+        elif kind == Kind.REPLY.frame:
+            reply = wire.decode_reply(payload)
+            call = self._calls.pop(reply.call_id, None)
+            if call is not None and not call.done():
+                call.set_result(reply)
+        elif kind == Kind.DEAD.frame:
+            self.lose(f"the engine core failed: {wire.decode_failure(payload).message}")
 
     @property
     def alive(self) -> bool:

@@ -1,5 +1,6 @@
 """The core's ends of the lines to its clients: which of them asked for a request, and who gets what comes of it."""
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import zmq
@@ -7,6 +8,8 @@ import zmq
 from octavo.engine import wire
 from octavo.engine.wire import Addresses, Kind
 from octavo.request.outputs import RequestOutput
+
+log = logging.getLogger(__name__)
 
 Socket = zmq.Socket[bytes]
 
@@ -68,8 +71,11 @@ class ClientLines:
         """All that have arrived: client, kind and payload. Clients may leave meanwhile."""
         for client, line in list(self._lines.items()):
             while client in self._lines and line.incoming.poll(0):
-                kind, payload = line.incoming.recv_multipart()
-                yield client, kind, payload
+                frames = line.incoming.recv_multipart()
+                if len(frames) == len(("kind", "payload")):
+                    yield client, frames[0], frames[1]
+                else:
+                    log.error("dropped a message of %d frames: no client of ours sends that", len(frames))
 
     def own(self, client: int, request_id: str) -> None:
         """Notes whose request it is."""

@@ -61,6 +61,9 @@ def main() -> int:
         context.term()
 
 
+log = logging.getLogger(__name__)
+
+
 def _exit_with_client(pipe: int) -> None:
     """Nobody is left to answer once the pipe closes, so the process ends at once, mid-step included."""
     while os.read(pipe, 1):
@@ -109,6 +112,11 @@ def serve_core(core: EngineCore, info: EngineInfo, lines: ClientLines, loads: Lo
         loads.close()
         core.close()
     return 0
+
+
+def _take_nothing(client: int, payload: bytes) -> None:
+    """Of a kind that there is not."""
+    log.error("dropped a message of %d bytes from client %d: it is of no kind of ours", len(payload), client)
 
 
 class CoreLoop:
@@ -170,7 +178,10 @@ class CoreLoop:
             self._loads.send()
             self._wait(None if patience_s is None else math.ceil(patience_s * 1e3))
         for client, kind, payload in self._lines.messages():
-            self._handlers[kind](client, payload)
+            try:
+                self._handlers.get(kind, _take_nothing)(client, payload)
+            except msgspec.DecodeError as error:
+                log.error("dropped a message that is none of ours: %s", error)
 
     def _wait(self, most_ms: int | None) -> None:
         """Waits for something to do. The first time that nothing comes for a while, and nobody waits for anything, is
