@@ -52,6 +52,9 @@ class FakeTokenizer:
             rest = rest[len(word) :]
         return ids
 
+    def least_tokens(self, text: str) -> int:
+        return len(text) // max(map(len, VOCAB))
+
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
         shown = [i for i in token_ids if not (skip_special and i in SPECIAL)]
         return b"".join(VOCAB[i] for i in shown).decode("utf-8", "replace")

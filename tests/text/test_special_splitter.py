@@ -3,6 +3,7 @@
 import re
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,3 +49,12 @@ def test_many_near_misses_are_cheap() -> None:
     start = time.thread_time()
     assert list(splitter.split("<u" * 100_000)) == ["<u" * 100_000]
     assert time.thread_time() - start < 2
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 7])
+def test_the_windows_of_the_search_change_nothing(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a<|im|>b<|i<|im|><|<|im|>|im|>c<|im_end|><<|im|" * 3
+    whole = split(text, "<|im|>", "<|im_end|>", "<<", "x")
+    monkeypatch.setattr("octavo.text.special_splitter.WINDOW_CHARS", window)
+    assert split(text, "<|im|>", "<|im_end|>", "<<", "x") == whole
+    assert len(whole) > 20

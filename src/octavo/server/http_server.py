@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -26,6 +28,11 @@ PING_S = 5.0
 """How often the engine is asked for a sign of life."""
 GOODBYE_S = 5
 """How long uvicorn waits for connections to close once nothing is in flight."""
+
+
+SWITCH_S = 0.0005
+"""How long a thread that is busy beside the event loop may keep it from running, each time that it wants to. Python's
+5 ms would be waited for at every write to a socket, so for seconds a step where many streams run."""
 
 
 class _Uvicorn(uvicorn.Server):
@@ -84,6 +91,8 @@ class HttpServer:
         Returns:
             True after an orderly stop, False if the engine died.
         """
+        gc.freeze()  # what lives now lives for good; a full collection would walk it all and stop every stream
+        sys.setswitchinterval(SWITCH_S)
         serving = asyncio.create_task(self._uvicorn.serve(sockets=[listener]))
         death = asyncio.create_task(self._death())
         stop = asyncio.create_task(self._stop.wait())

@@ -13,6 +13,10 @@ LONG_TEXT_CHARS = 20_000
 """From here on a text is encoded in a thread: it would hold up everybody's streams."""
 
 
+MANY_TOKENS = 5_000
+"""The same for token ids that become text."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """One prompt, ready for the engine. `text` is what echo gives back."""
@@ -21,15 +25,24 @@ class Prompt:
     text: str = ""
 
 
-async def encode_prompt(engine: ServingEngine, prompt: str | list[int], *, echo: bool) -> Prompt:
+async def encode_prompt(
+    engine: ServingEngine, prompt: str | list[int], *, echo: bool, at_most: int | None = None
+) -> Prompt:
     """A completion's prompt.
 
+    Args:
+        at_most: tokens; a text that certainly has more is refused before it is encoded.
+
     Raises:
+        ApiError: 400, more than `at_most`.
         InvalidRequestError: an id outside the vocabulary; an empty prompt; text without a tokenizer.
     """
     await asyncio.sleep(0)  # a prompt of many may be short, all of them together are not: others get their turn
     if isinstance(prompt, str):
-        token_ids = await encode_text(_tokenizer(engine, prompt), prompt, add_special=True)
+        tokenizer = _tokenizer(engine, prompt)
+        if at_most is not None and (least := tokenizer.least_tokens(prompt)) > at_most:
+            raise _too_long(least, None, engine.info.max_model_len, "prompt", counted="at least ")
+        token_ids = await encode_text(tokenizer, prompt, add_special=True)
         if not token_ids:
             raise InvalidRequestError("prompt", prompt, "must hold at least one token")
         return Prompt(token_ids, prompt)
@@ -46,9 +59,18 @@ async def encode_text(tokenizer: TextCodec, text: str, *, add_special: bool, par
 
 async def decode_ids(tokenizer: TextCodec, token_ids: list[int], *, skip_special: bool = True) -> str:
     """Text of any number of token ids, without holding up the event loop."""
-    if len(token_ids) < LONG_TEXT_CHARS:
+    if len(token_ids) < MANY_TOKENS:
         return tokenizer.decode(token_ids, skip_special=skip_special)
     return await asyncio.to_thread(tokenizer.decode, token_ids, skip_special=skip_special)
+
+
+async def spell_each(tokenizer: TextCodec, token_ids: list[int]) -> list[str]:
+    """The text of each of any number of token ids, without holding up the event loop."""
+
+    def spelled() -> list[str]:
+        return [tokenizer.token_bytes(token_id).decode("utf-8", "replace") for token_id in token_ids]
+
+    return await asyncio.to_thread(spelled) if len(token_ids) > MANY_TOKENS else spelled()
 
 
 def check_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
@@ -126,9 +148,9 @@ def _keep(truncate: int, room: int) -> int:
     return max(1, room) if truncate == -1 else truncate
 
 
-def _too_long(num_prompt: int, max_tokens: int | None, context: int, field: str) -> ApiError:
+def _too_long(num_prompt: int, max_tokens: int | None, context: int, field: str, counted: str = "") -> ApiError:
     if num_prompt + 1 > context:
-        problem = f"the prompt has {num_prompt} tokens and one must be left for the answer; shorten it"
+        problem = f"the prompt has {counted}{num_prompt} tokens and one must be left for the answer; shorten it"
     else:
         field = "max_tokens"
         problem = (

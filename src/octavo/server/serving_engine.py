@@ -20,6 +20,10 @@ class TextCodec(Protocol):
         """Token ids of a text; `parse_special` reads the spelling of special tokens as those tokens."""
         ...
 
+    def least_tokens(self, text: str) -> int:
+        """A number of tokens that a text certainly has; costs next to nothing."""
+        ...
+
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Text of token ids."""
         ...

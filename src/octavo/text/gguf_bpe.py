@@ -14,6 +14,9 @@ from octavo.text.library_encoder import LibraryEncoder
 from octavo.text.parts import TokenizerParts, TokenKind, Vocabulary
 from octavo.text.pretokenizers import BpeRule, rule_for
 
+NFC_SHRINKS = 3
+"""Most bytes of UTF-8 that this normal form makes one of (the Unicode consortium's FAQ on normalization)."""
+
 
 def read_bpe(metadata: TokenizerMetadata) -> TokenizerParts:
     """The parts of a byte-level BPE tokenizer.
@@ -38,7 +41,16 @@ def read_bpe(metadata: TokenizerMetadata) -> TokenizerParts:
         prefix_ids=added_ids(add_bos, bos_id, "bos"),
         suffix_ids=added_ids(metadata.flag("add_eos_token", False), eos_id, "eos"),
         drops_first_space=False,
+        max_token_bytes=_longest(vocabulary) * (NFC_SHRINKS if rule.normalizer is not None else 1),
     )
+
+
+def _longest(vocabulary: Vocabulary) -> int:
+    """Most bytes that a token stands for, or a little more: in these vocabularies a character is a byte, but in added
+    tokens, which are spelled as they are."""
+    added = [*vocabulary.ids_of(TokenKind.CONTROL), *vocabulary.ids_of(TokenKind.USER_DEFINED)]
+    longest_added = max((len(vocabulary.pieces[i].encode()) for i in added), default=1)
+    return max(longest_added, *map(len, vocabulary.pieces))
 
 
 def added_ids(add: bool, token_id: int | None, name: str) -> tuple[int, ...]:

@@ -6,12 +6,17 @@ from contextlib import contextmanager
 
 from tokenizers import Tokenizer as LibraryTokenizer
 
+from octavo.errors import InvalidRequestError
 from octavo.text.library_faults import encoding
 from octavo.text.special_splitter import SpecialSplitter
 
 LONG_TEXT_CHARS = 2_000
 """From here on a text goes the library's way for batches, which lets other Python threads run meanwhile (the way for
 single texts does not: a text of megabytes would stop a server for seconds). For short ones it is the slower way."""
+
+
+MAX_TOKENS = 2**20
+"""Of one text. To hand over more ids would keep other threads from running for too long."""
 
 
 class LibraryEncoder:
@@ -38,7 +43,10 @@ class LibraryEncoder:
         with encoding(), self._switched(not parse_special if self._may_hold_special(text) else None):
             if len(text) < LONG_TEXT_CHARS:
                 return self._library.encode(text, add_special_tokens=False).ids
-            return self._library.encode_batch_fast([text], add_special_tokens=False)[0].ids
+            encoded = self._library.encode_batch_fast([text], add_special_tokens=False)[0]
+            if len(encoded) > MAX_TOKENS:
+                raise InvalidRequestError("prompt", f"{len(encoded)} tokens", f"one text has at most {MAX_TOKENS}")
+            return encoded.ids
 
     def _may_hold_special(self, text: str) -> bool:
         return self._seen_after_normalising or any(isinstance(part, int) for part in self._special.split(text))

@@ -119,3 +119,5 @@ class TokenizerParts:
     """Put after it."""
     drops_first_space: bool
     """The encoder puts a space before the text, so decoding drops one from its start."""
+    max_token_bytes: int | None = None
+    """No token stands for more bytes of a text; None: nobody knows, since something may shorten texts first."""

@@ -93,6 +93,11 @@ class Tokenizer:
         ids = self._parts.encoder.encode(text, parse_special)
         return [*self._parts.prefix_ids, *ids, *self._parts.suffix_ids] if add_special else ids
 
+    def least_tokens(self, text: str) -> int:
+        """A number of tokens that `text` certainly has; 0 where nothing is certain. Costs next to nothing."""
+        most_bytes = self._parts.max_token_bytes
+        return 0 if most_bytes is None else -(-len(text) // most_bytes)
+
     def encode_chat(self, rendered: str) -> list[int]:
         """Token ids of a rendered chat template: control tokens are read, and there is exactly one BOS where
         the model expects one, whether or not the template writes it."""

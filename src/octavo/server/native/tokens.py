@@ -15,7 +15,7 @@ from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.chat_conversation import conversation_of
 from octavo.server.openai.message import Messages
 from octavo.server.openai.tool_body import ChoiceField, FunctionTool
-from octavo.server.prompts import check_ids, decode_ids, encode_text
+from octavo.server.prompts import check_ids, decode_ids, encode_text, spell_each
 from octavo.server.serving_engine import TextCodec
 
 
@@ -76,8 +76,7 @@ class Tokens:
             "max_model_len": self._server.engine.info.max_model_len,
         }
         if body.return_token_strs:
-            tokenizer = self._tokenizer("return_token_strs")
-            answer["token_strs"] = [tokenizer.token_bytes(i).decode("utf-8", "replace") for i in token_ids]
+            answer["token_strs"] = await spell_each(self._tokenizer("return_token_strs"), token_ids)
         return json_response(answer)
 
     async def _encode(self, body: TokenizeBody) -> list[int]:

@@ -1,5 +1,6 @@
 """An answer in OpenAI's JSON: whole or as chunks, over the same pieces."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -60,9 +61,14 @@ class SpelledAnswer:
         """
         shape, writers = self._shape, self._answer.writers
         pieces = await self._answer.whole()
-        choices = [shape.choice(piece, self._answer.writer_of(piece.index)) for piece in pieces]
-        answer = self._head(shape.whole_object) | {"choices": choices, "usage": usage(writers)}
-        return answer | shape.beside_choices(writers) | self._session()
+
+        def spelled() -> dict[str, Any]:
+            choices = [shape.choice(piece, self._answer.writer_of(piece.index)) for piece in pieces]
+            answer = self._head(shape.whole_object) | {"choices": choices, "usage": usage(writers)}
+            return answer | shape.beside_choices(writers) | self._session()
+
+        is_long = num_logprobs(pieces, writers) > MANY_LOGPROBS
+        return await asyncio.to_thread(spelled) if is_long else spelled()
 
     async def stream(self) -> AsyncGenerator[dict[str, Any], None]:
         """The answer's chunks. With `include_usage` a last one carries the usage and no choice."""
@@ -71,9 +77,15 @@ class SpelledAnswer:
         extras: dict[str, Any] | None = None
         async with aclosing(self._answer.pieces()) as pieces:
             async for piece in pieces:
-                chunk = head | {"choices": [shape.delta(piece, self._answer.writer_of(piece.index))]}
+                if piece.first and num_logprobs([piece], writers) > MANY_LOGPROBS:
+                    delta = await asyncio.to_thread(shape.delta, piece, self._answer.writer_of(piece.index))
+                    beside = await asyncio.to_thread(shape.beside_choices, writers)
+                else:
+                    delta = shape.delta(piece, self._answer.writer_of(piece.index))
+                    beside = shape.beside_choices(writers) if extras is None else {}
+                chunk = head | {"choices": [delta]}
                 if extras is None:
-                    extras = shape.beside_choices(writers)
+                    extras = beside
                     chunk |= extras
                 if options.include_usage:
                     chunk["usage"] = usage(writers) if options.continuous_usage_stats else None
@@ -96,6 +108,17 @@ class SpelledAnswer:
             "model": self._model,
             "system_fingerprint": self._server.fingerprint,
         }
+
+
+MANY_LOGPROBS = 2_000
+"""From here on an answer is spelled in a thread: others' streams would wait for 5 ms and more."""
+
+
+def num_logprobs(pieces: Sequence[Piece], writers: Sequence[PromptWriter]) -> int:
+    """How many logprobs are to be spelled, those of prompts included."""
+    rows = (row for writer in writers for row in writer.prompt_rows or () if row is not None)
+    tokens = (token for piece in pieces for token in piece.scored)
+    return sum(len(row.token_ids) for row in rows) + sum(1 + len(token.top) for token in tokens)
 
 
 def finish_reason(reason: FinishReason | None) -> str | None:
