@@ -42,7 +42,10 @@ async def read_body(request: Request, model: type[Body], server: ServerContext) 
         InvalidRequestError: a field that exists but is not supported holds a value that would have an effect.
     """
     _check_headers(request)
-    return parse_body(await _read_while_taken(request, server), model)
+    raw = await _read_while_taken(request, server)
+    if len(raw) >= WEIGHED_BYTES:
+        _check_weight(await asyncio.to_thread(weigh, raw), max(MIN_VALUES, 2 * server.engine.info.max_model_len))
+    return parse_body(raw, model)
 
 
 def parse_body(raw: bytes, model: type[Body]) -> Body:
@@ -54,8 +57,6 @@ def parse_body(raw: bytes, model: type[Body]) -> Body:
     """
     if not raw.strip():
         raise ApiError(400, "the body is empty; send a JSON object, {} if it has nothing to say", code="invalid_json")
-    if len(raw) >= WEIGHED_BYTES:
-        _check_weight(await asyncio.to_thread(weigh, raw), max(MIN_VALUES, 2 * server.engine.info.max_model_len))
     try:
         body = model.model_validate_json(raw)
     except ValidationError as error:
