@@ -29,6 +29,8 @@ class Path:
     fails_after_sampling: bool = False
 
 
+Answers = list[Any]
+"""All that is seen of answers: tokens and logprobs, those by their bits."""
 PATHS = {
     "all at once": Path({}),
     "prompts in chunks": Path({"max_num_batched_tokens": 16}),
@@ -72,7 +74,7 @@ def check_ends(params: SamplingParams, token_ids: tuple[int, ...], reason: Finis
     pytest.fail("nothing ended the answer")
 
 
-def generate(model: str, path: Path, each: list[SamplingParams]) -> tuple[list[tuple[tuple[int, ...], ...]], Witness]:
+def generate(model: str, path: Path, each: list[SamplingParams]) -> tuple[Answers, Witness]:
     llm, witness = witnessed(model, {**COMMON, **path.fields}, fails_after_sampling=path.fails_after_sampling)
     with llm:
         for _ in range(path.rounds):
@@ -87,17 +89,18 @@ def generate(model: str, path: Path, each: list[SamplingParams]) -> tuple[list[t
             assert answer.error is None
             check_ends(params, answer.token_ids, answer.finish_reason, eos)
     assert witness.faults == []
-    return [tuple(answer.token_ids for answer in output.outputs) for output in outputs], witness
+    answers = [(output.prompt_logprobs, [(a.token_ids, a.logprobs) for a in output.outputs]) for output in outputs]
+    return answers, witness
 
 
 @pytest.fixture(scope="module")
-def alone(tiny_model: str) -> list[tuple[tuple[int, ...], ...]]:
+def alone(tiny_model: str) -> Answers:
     """The answers on the plainest path."""
     return generate(tiny_model, PATHS["one at a time"], [params_of(fields) for fields in ALONE.values()])[0]
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_every_parameter_on_every_path(tiny_model: str, alone: list[tuple[tuple[int, ...], ...]], name: str) -> None:
+def test_every_parameter_on_every_path(tiny_model: str, alone: Answers, name: str) -> None:
     answers, witness = generate(tiny_model, PATHS[name], [params_of(fields) for fields in ALONE.values()])
     assert answers == alone
     rows = witness.rows

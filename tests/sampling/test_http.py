@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import openai
 import pytest
 
 from octavo.engine.output import CompletionOutput
@@ -233,3 +234,20 @@ def test_prompts_of_one_request_end_alike(thinking: httpx.Client) -> None:
     body = {"prompt": ["a <think>", "b"], "max_tokens": 2, "thinking_token_budget": 1}
     error = thinking.post("/v1/completions", json=body).json()["error"]
     assert error["param"] == "thinking_token_budget" and "one by one" in error["message"]
+
+
+def test_the_stock_client_reads_all_of_it(both: Both) -> None:
+    more = {"repetition_detection": {"max_pattern_size": 1, "min_count": 4}, "logprob_token_ids": [5, 30]}
+    with openai.OpenAI(base_url=f"{both.http.base_url}/v1", api_key="none", max_retries=0) as client:
+        answer = client.chat.completions.create(
+            model=both.llm.info.served_model_names[0],
+            messages=[{"role": "user", "content": "fold"}],
+            logit_bias={"30": 100},
+            logprobs=True,
+            max_tokens=20,
+            temperature=0,
+            extra_body=more,
+        )
+    (choice,) = answer.choices
+    assert str(choice.finish_reason) == "repetition" and choice.logprobs is not None
+    assert [len(entry.top_logprobs) for entry in choice.logprobs.content or ()] == [2] * 4

@@ -12,6 +12,7 @@ import pydantic
 import pytest
 
 from octavo.config import ServerConfig
+from octavo.request.repetition import RepetitionDetection
 from octavo.request.structured import StructuredKind
 from tests.server.conftest import FakeServer, fake, wait_until
 from tests.server.fake_engine import EOS, FakeEngine, FakeTokenizer
@@ -244,6 +245,17 @@ def test_text_formats(server: FakeServer, client: openai.OpenAI) -> None:
         model="fake", input="x", text={"format": {"type": "text"}, "verbosity": "medium"}, max_output_tokens=1
     )
     assert server.engine.seen[-1][1].structured_outputs is None
+
+
+def test_fields_of_other_endpoints_arrive(server: FakeServer, client: openai.OpenAI) -> None:
+    detection = {"max_pattern_size": 3, "min_pattern_size": 1, "min_count": 4}
+    lists = {"bad_words": ["no"], "allowed_token_ids": [1, 2]}
+    more = {**lists, "repetition_detection": detection, "logits_processors": {"quiet": {"by": 1.5}}}
+    client.responses.create(model="fake", input="x", max_output_tokens=9, extra_body=more)
+    params = server.engine.seen[-1][1]
+    assert params.repetition_detection == RepetitionDetection(**detection)
+    assert params.logits_processors == {"quiet": {"by": 1.5}}
+    assert {name: list(getattr(params, name)) for name in lists} == lists
 
 
 def test_sampling_fields_arrive(server: FakeServer, client: openai.OpenAI) -> None:

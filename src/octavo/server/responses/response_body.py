@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from octavo.errors import InvalidRequestError
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
-from octavo.server.openai.generation_body import GenerationBody, StopList
+from octavo.server.openai.generation_body import GenerationBody, RepetitionBody, StopList
 from octavo.server.openai.message import MAX_MESSAGES
 from octavo.server.responses.items import Item
 from octavo.server.responses.tools import AnyTool, TextOptions, ToolChoiceField
@@ -100,6 +100,14 @@ class ResponseBody(RequestBody):
     min_tokens: Annotated[int | None, Honoured("no end before this many tokens")] = None
     ignore_eos: Annotated[bool | None, Honoured("go on past the model's end ids")] = None
     logit_bias: Annotated[dict[int, float] | None, Honoured("token id to [-100, 100]")] = None
+    bad_words: Annotated[list[str] | None, Honoured("words that must not appear")] = None
+    allowed_token_ids: Annotated[list[int] | None, Honoured("only these can be sampled")] = None
+    repetition_detection: Annotated[
+        RepetitionBody | None, Honoured("the response is incomplete, by `repetition`, when it repeats itself so often")
+    ] = None
+    logits_processors: Annotated[
+        dict[str, dict[str, Any]] | None, Honoured("plug-ins of `--logits-processors` and their arguments, by name")
+    ] = None
     thinking_token_budget: Annotated[
         int | None, Honoured("most tokens of reasoning, then its end is written for the model; -1: any number")
     ] = None
@@ -165,6 +173,10 @@ SAME_FIELDS = (
     "min_tokens",
     "ignore_eos",
     "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
+    "repetition_detection",
+    "logits_processors",
     "cache_salt",
     "session_id",
     "session_lease_s",
