@@ -18,6 +18,11 @@ from tests.server.running import RunningServer
 
 WORDS = ("the sheet was folded into sixteen pages " * 12).split()
 
+SHAPES: list[dict[str, Any]] = [
+    {"structured_outputs": {"regex": f"[a-z ]{{{n},}}"}} for n in range(20, 24)
+] + [{"structured_outputs": {"choice": ["yes", "no"]}}, {"structured_outputs": {"json": {"type": "object"}}}]
+"""Of answers: their requests wait for grammars first."""
+
 
 @dataclass
 class Traffic:
@@ -72,6 +77,8 @@ class _Order:
             body["logprobs"] = chance.choice([None, 2])
         else:
             path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": text}]
+        if chance.random() < 0.2:
+            body |= SHAPES[chance.randrange(len(SHAPES))] | {"ignore_eos": False, "stop": None}
         if chance.random() < 0.2:
             body |= {"session_id": f"s{chance.randrange(5)}", "session_lease_s": 3600}
         return cls(

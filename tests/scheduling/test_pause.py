@@ -7,6 +7,7 @@ import pytest
 from octavo.errors import EngineDrainingError
 from octavo.request.control import PauseMode
 from tests.scheduling.harness import Engine, alone, make_request
+from tests.scheduling.test_grammars import engine_of, shaped
 from tests.scheduling.test_tiers import LONG, fill_and_evict, make_engine, wait_until_loading
 
 
@@ -119,6 +120,27 @@ def test_requests_that_wait_for_kv_are_held_when_it_has_come() -> None:
     engine.scheduler.resume()
     engine.run()
     assert engine.tokens["again"] == alone(again)
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_requests_that_wait_for_a_grammar_are_held_when_it_is_there(when: str) -> None:
+    engine = engine_of()
+    if when == "before":
+        engine.add(shaped("a"))
+    engine.scheduler.pause(PauseMode.WAIT)
+    if when == "during":
+        engine.add(shaped("a"))
+    assert engine.num_waiting == 1
+    for _ in range(6):
+        engine._schedule()
+        engine.let_time_pass()
+    load = engine.scheduler.load()
+    assert (load.num_waiting, load.num_waiting_for_grammar, load.num_running) == (1, 0, 0)
+    engine.add(shaped("b"))
+    engine.scheduler.abort("b")
+    engine.scheduler.resume()
+    engine.run()
+    assert set(engine.finished) == {"a"}
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -130,10 +130,13 @@ class WaitingQueue:
 
     def park(self, request: SchedulerRequest) -> None:
         """Keeps a request from coming to the head, until `unpark`. It goes on waiting, and counts."""
+        self._parked.add(request)
+        if request in self._held:
+            del self._held[request]
+            return
         self._lanes.remove(request)
         if self._hits is not None:
             self._hits.forget(request)
-        self._parked.add(request)
 
     def unpark(self, request: SchedulerRequest) -> None:
         """Puts a parked request back where it belongs."""
