@@ -1,12 +1,14 @@
 """Flags made from the config dataclasses, sizes, and config files."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 import typer
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -22,6 +24,7 @@ from octavo.config import (
     ModelConfig,
     SchedulerConfig,
     ServerConfig,
+    choices,
 )
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
@@ -182,7 +185,19 @@ def test_one_text_in_a_config_file_is_a_list_of_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("nope: 1", "unknown entry 'nope'; this command knows count, dtype"),
+        ("name: x\nnope: 1", "line 2: unknown entry; this command knows count, dtype"),
+        ("\n\ncount: many", r"c\.yaml, line 3: count='many': .+"),
+        ("name: x\ncount: 1.5", r"line 2: count=1\.5: must be a .*(whole number|integer)"),
+        ("ratio: half", r"line 1: ratio='half': .+"),
+        ("fast: perhaps", r"line 1: fast='perhaps': .*boolean"),
+        ("kind: three", r"line 1: kind='three': 'three' is not one of 'one', 'two'"),
+        ("memory-bytes: much", r"line 1: memory-bytes='much': 'much' is no size"),
+        ("name: no", r"line 1: name=False: is true or false in YAML; put quotes around a word"),
+        ("words: [a, yes]", r"line 1: words=True: is true or false in YAML"),
+        ("name: [a]", r"line 1: name=\['a'\]: must be one value"),
+        ("name: {a: b}", r"line 1: name=\{'a': 'b'\}: must be one value"),
+        ("memory-bytes: 1\nmemory_bytes: 2", r"line 2: memory_bytes=2: stands in line 1 already"),
+        ("count: 1\ncount: 2", r"line 2: count=2: stands in line 1 already"),
         ("- a", "must hold one mapping"),
         ("a: [", "no valid YAML"),
         ("\x00", "no valid YAML"),
@@ -193,6 +208,71 @@ def test_a_bad_config_file_says_why(tmp_path: Path, content: str, problem: str) 
     file.write_text(content)
     with pytest.raises(ConfigError, match=problem):
         run("--config", str(file))
+
+
+def test_a_value_out_of_range_is_told_with_its_place_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("# a server\nport: 70000\nkv-disk-size-bytes: 1GiB\n")
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @with_settings(ServerConfig, CacheConfig)
+    def command(settings: Settings) -> None:
+        """Help."""
+        known = {field.name for field in fields(ServerConfig)}
+        ServerConfig(**{name: value for name, value in settings.items() if name in known})
+        CacheConfig(**{name: value for name, value in settings.items() if name not in known})
+
+    def problem(*flags: str) -> str:
+        monkeypatch.setattr("sys.argv", ["octavo", *flags])
+        return str(CliRunner().invoke(app, ["--config", str(file), *flags]).exception)
+
+    assert problem() == f"{file}, line 2: port=70000: must be in [0, 65535]"
+    assert problem("--port", "80000").startswith("--port=80000: ")
+    assert problem("--port", "80").startswith(f"{file}, line 3: kv_disk_size_bytes=1073741824: has no effect without")
+
+
+def test_every_flag_of_the_server_can_stand_in_a_file(tmp_path: Path) -> None:
+    """Written there with its default, or a value of its kind, each comes to the command as it was."""
+    examples: dict[str, Any] = {}
+    for config in CONFIGS:
+        for field in fields(config):
+            examples[field.name] = _example(field.default, field.type)
+    file = tmp_path / "c.yaml"
+    file.write_text(yaml.safe_dump({name.replace("_", "-"): value for name, value in examples.items()}))
+    seen: Settings = {}
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @with_settings(*CONFIGS)
+    def command(settings: Settings) -> None:
+        """Help."""
+        seen.update(settings)
+
+    result = CliRunner().invoke(app, ["--config", str(file)])
+    assert result.exit_code == 0, result.output
+    assert seen == {name: tuple(value) if isinstance(value, list) else value for name, value in examples.items()}
+
+
+def _example(default: Any, kind: Any) -> Any:
+    if isinstance(default, tuple):
+        return ["a", "b"]
+    if isinstance(default, Enum):
+        return default.value
+    if default not in (None, MISSING):
+        return default
+    known = choices(kind)
+    if known:
+        return known[-1]
+    words = str(kind)
+    return 7 if "int" in words else 0.5 if "float" in words else "text" if "str" in words else choices_of(kind)
+
+
+def choices_of(kind: Any) -> Any:
+    """The first value of `Literal[...] | None`."""
+    return choices(next(part for part in get_args(kind) if part is not type(None)))[0]
 
 
 def test_a_missing_config_file_says_so(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from tests.server.running import RunningServer
 
 WORDS = ("the sheet was folded into sixteen pages " * 12).split()
 
-SHAPES: list[dict[str, Any]] = [
-    {"structured_outputs": {"regex": f"[a-z ]{{{n},}}"}} for n in range(20, 24)
-] + [{"structured_outputs": {"choice": ["yes", "no"]}}, {"structured_outputs": {"json": {"type": "object"}}}]
+SHAPES: list[dict[str, Any]] = [{"structured_outputs": {"regex": f"[a-z ]{{{n},}}"}} for n in range(20, 24)] + [
+    {"structured_outputs": {"choice": ["yes", "no"]}},
+    {"structured_outputs": {"json": {"type": "object"}}},
+]
 """Of answers: their requests wait for grammars first."""
 
 

@@ -2,19 +2,24 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from octavo.errors import ConfigError, InvalidRequestError
 
 
 @contextmanager
-def named_as_typed(fields: Iterable[str], other_names: Mapping[str, Sequence[str]]) -> Iterator[None]:
+def named_as_typed(
+    fields: Iterable[str],
+    other_names: Mapping[str, Sequence[str]],
+    place_of: Callable[[str], str | None] = lambda _: None,
+) -> Iterator[None]:
     """Around a command: an error that names fields leaves naming flags.
 
     Args:
         fields: those that are flags of this command.
         other_names: field -> further spellings of its flag.
+        place_of: field -> its entry in a configuration file, if it has one.
 
     Raises:
         ConfigError: as raised inside, in other words; so does an InvalidRequestError of a field that is a flag.
@@ -22,7 +27,7 @@ def named_as_typed(fields: Iterable[str], other_names: Mapping[str, Sequence[str
     try:
         yield
     except (ConfigError, InvalidRequestError) as error:
-        flags = {name: _as_typed(name, other_names.get(name, ())) for name in fields}
+        flags = {name: _as_typed(name, other_names.get(name, ()), place_of(name)) for name in fields}
         if isinstance(error, InvalidRequestError) and error.field not in flags:
             raise
         raise _renamed(error, flags) from error
@@ -33,11 +38,11 @@ def flag_of(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def _as_typed(field: str, others: Sequence[str]) -> str:
-    """The spelling that stands on the command line, else the usual one."""
+def _as_typed(field: str, others: Sequence[str], place: str | None) -> str:
+    """The spelling that stands on the command line, else the place in a file, else the usual one."""
     usual = flag_of(field)
     typed = {word.partition("=")[0] for word in sys.argv[1:]}
-    return usual if usual in typed else next((name for name in others if name in typed), usual)
+    return usual if usual in typed else next((name for name in others if name in typed), place or usual)
 
 
 def _renamed(error: ConfigError | InvalidRequestError, flags: Mapping[str, str]) -> ConfigError:

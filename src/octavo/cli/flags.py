@@ -71,10 +71,11 @@ def with_settings(
 
     def decorate(command: Callable[..., Result]) -> Callable[..., Result]:
         def run(**given: Any) -> Result:
-            given.pop(CONFIG_OPTION)
+            file = given.pop(CONFIG_OPTION)
             settings = {name: given.pop(name) for name in options}
             present = {name: _plain(value) for name, value in settings.items() if value not in (None, [])}
-            with named_as_typed([*options, *own_flags], EXTRA_NAMES):
+            place_of = _nowhere if file is None else file.place
+            with named_as_typed([*options, *own_flags], EXTRA_NAMES, place_of):
                 return command(**given, settings=present) if takes_settings else command(**given)
 
         signature = inspect.signature(command)
@@ -97,6 +98,10 @@ def with_settings(
 def with_config_file(command: Callable[..., Result]) -> Callable[..., Result]:
     """Decorates a command without settings: adds `--config` alone."""
     return with_settings()(command)
+
+
+def _nowhere(_: str) -> None:
+    """There is no file in which an option could stand."""
 
 
 def field_docs(config: type) -> dict[str, str]:
