@@ -114,6 +114,18 @@ def test_a_prompt_comes_back_from_each_tier_of_a_tiny_model(tmp_path: Path) -> N
     assert printed.strip() == out.with_suffix(".md").read_text().strip()
 
 
+def test_vectors_next_to_answers_on_a_tiny_model(tmp_path: Path) -> None:
+    model, out = write_tiny_model(tmp_path / "tiny.gguf"), tmp_path / "embeddings.json"
+    printed = run(
+        "embeddings.py", "--model", str(model), "--threads", "1", "--rounds", "1", "--shapes", "3x20", "2x5",
+        "--json", str(out),
+    )  # fmt: skip
+    rates = json.loads(out.read_text())["rates"]
+    assert set(rates) == {"3x20", "2x5"}
+    assert all(rate > 0 for shape in rates.values() for (rate,) in shape.values())
+    assert "| 3x20 | embed, mean |" in printed
+
+
 def test_how_answers_differ() -> None:
     exact = Answers([-1.0, -2.0], [5, 6], [[1, 2, 3], [4, 5, 6]])
     figures = Answers([-1.5, -1.5], [5, 7], [[1, 2, 9], [4, 5, 6]]).against(exact)

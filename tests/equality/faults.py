@@ -45,6 +45,9 @@ class SoundExecutor:
     def logits(self, rows: Int32) -> Float32:
         return self.inner.logits(rows)
 
+    def hidden(self, rows: Int32) -> Float32:
+        return self.inner.hidden(rows)
+
     def broken_rows(self) -> Int32:
         return self.inner.broken_rows()
 

@@ -17,8 +17,8 @@ from tests.equality.baseline import INSTRUCTION_SETS, need_isa
 from tests.equality.conftest import COMMON, TinyFile
 from tests.equality.http import serving
 from tests.equality.settings import NOTHING_FORESEEN, pool_of
-from tests.equality.tiny_models import FAMILIES
-from tests.equality.vectors import Company, Vectors, Wanted, one_by_one, vectors_of
+from tests.equality.tiny_models import FAMILIES, POISONABLE
+from tests.equality.vectors import Company, Vectors, Wanted, one_by_one, together, vectors_of, with_poison
 from tests.equality.workload import failing, growing_workload, kernel_workload
 
 AHEAD = {"async_scheduling": True}
@@ -103,6 +103,26 @@ def test_neighbours_that_fail(models: Models, ahead: dict[str, object]) -> None:
     setting = Company({**ahead, "max_num_batched_tokens": 64}, at_least={"finished_error": 8})
     neighbours = failing(kernel_workload(held.vocab_size, held.eos))
     assert setting.run(held.model, held.fields, held.wanted, neighbours) == held.expected
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_num_batched_tokens": 16}, AHEAD], ids=str)
+@pytest.mark.parametrize("name", POISONABLE)
+def test_prompts_full_of_nan_end_alone(tiny_file: TinyFile, name: str, fields: dict[str, object]) -> None:
+    """What is said of them does not depend on their company either."""
+    held = Vectored(tiny_file(name), COMMON, 2, 60, 61, 130, shared=40)
+    spoiled = with_poison(held.wanted)
+    with LLM(held.model, **{**COMMON, **fields}) as llm:
+        outputs = together(llm, [each for pair in zip(held.wanted, spoiled, strict=True) for each in pair], ())
+    assert {w.name: o.vector for w, o in zip(held.wanted, outputs[::2], strict=True)} == held.expected
+    assert all(output.finish_reason == "error" and not output.vector for output in outputs[1::2])
+    alone = [problem_of(held.model, each) for each in spoiled]
+    assert [output.error for output in outputs[1::2]] == alone
+
+
+def problem_of(model: str, wanted: Wanted) -> str | None:
+    """What is said of a request that comes alone."""
+    with LLM(model, **COMMON) as llm:
+        return llm.embed(list(wanted.prompt), wanted.params)[0].error
 
 
 @pytest.mark.parametrize("setting", PREEMPTING)

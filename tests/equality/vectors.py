@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from octavo import LLM, PoolingParams
 from octavo.engine.embedding import EmbeddingOutput, EmbeddingStream
 from octavo.engine.input import RequestOptions
 from octavo.engine.output_processor import RequestStream
 from tests.equality.settings import Fields, assert_grown, assert_settled, prompt_of
+from tests.equality.tiny_models import POISON
 from tests.equality.workload import Workload
 
 Vectors = dict[str, bytes]
@@ -72,6 +73,17 @@ class Company:
         num_preempted = sum(output.stats.num_preemptions for output in outputs if output.stats)
         assert num_preempted >= self.least_preempted, num_preempted
         return {each.name: checked(output) for each, output in zip(wanted, outputs, strict=True)}
+
+
+def with_poison(wanted: Sequence[Wanted]) -> tuple[Wanted, ...]:
+    """The same prompts with a token somewhere whose embedding is no number."""
+    chance = random.Random(19)
+    spoiled = []
+    for each in wanted:
+        at = chance.randrange(len(each.prompt))
+        prompt = (*each.prompt[:at], chance.choice(list(POISON)), *each.prompt[at:])
+        spoiled.append(replace(each, name=f"poisoned, {each.name}", prompt=prompt))
+    return tuple(spoiled)
 
 
 def one_by_one(model: str, fields: Fields, wanted: Sequence[Wanted]) -> Vectors:

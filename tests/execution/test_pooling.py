@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from octavo.execution.pooling import Pooler, finished
 from octavo.execution.protocols import Float32, Int32, StepBatch
-from octavo.request.pooling import PoolingParams
+from octavo.execution.runner import Runner
+from octavo.request.pooling import NOTHING_SAMPLED, PoolingParams
+from octavo.scheduling.plan import NewRequestData, StepPlan
+from tests.execution.test_runner import ArgmaxSampler, RecordingExecutor
 
 WIDTH = 6
 
@@ -165,3 +168,62 @@ def test_what_is_no_number_is_a_problem_of_that_request(value: float) -> None:
         pooled = pooler.pool(executor.batch, [0, 1])
     assert set(pooled.vectors) == {1}
     assert "NaN or an infinity" in pooled.problems[0]
+
+
+class StatefulExecutor(RecordingExecutor):
+    """Hidden states are rows of a table by token id; a step with the bad token raises after it has run."""
+
+    bad_token = 9
+
+    def run(self, batch: StepBatch) -> Float32:
+        logits = super().run(batch)
+        if self.bad_token in batch.token_ids:
+            raise MemoryError("no scratch")
+        return logits
+
+    def hidden(self, rows: Int32) -> Float32:
+        return table()[self.batches[-1].token_ids[rows]]
+
+
+def pooled_request(request_id: str, tokens: list[int], first_block: int) -> NewRequestData:
+    blocks = tuple(range(first_block, first_block + 2))
+    return NewRequestData(
+        request_id=request_id,
+        token_ids=tokens,
+        num_prompt_tokens=len(tokens),
+        params=NOTHING_SAMPLED,
+        eos_token_ids=(),
+        block_ids=(blocks, tuple(block + 2 for block in blocks)),
+        pooling=PoolingParams(pooling="mean"),
+    )
+
+
+def test_the_runner_counts_a_step_once_although_it_runs_it_again_in_parts() -> None:
+    executor = StatefulExecutor()
+    runner = Runner(executor, ArgmaxSampler(), max_num_seqs=4, max_model_len=32, clock=lambda: 0.0)
+    prompts = {"good": [1, 2, 3, 4, 5, 6], "bad": [1, 2, 9, 4]}
+    first = StepPlan(
+        step=0,
+        request_ids=("good", "bad"),
+        num_scheduled_tokens=(4, 4),
+        num_computed_tokens=(0, 0),
+        new_block_ids=((), ()),
+        new_requests=(pooled_request("good", prompts["good"], 1), pooled_request("bad", prompts["bad"], 5)),
+    )
+    second = StepPlan(
+        step=1,
+        request_ids=("good",),
+        num_scheduled_tokens=(2,),
+        num_computed_tokens=(4,),
+        new_block_ids=(((), ()),),
+        finished_request_ids=("bad",),
+    )
+    result = runner.execute(first)
+    assert set(result.errors) == {"bad"}
+    assert not result.vectors
+    result = runner.execute(second)
+    assert not result.errors
+    assert result.token_ids == ((),)
+    expected = finished(table()[prompts["good"]].astype(np.float64).mean(axis=0), PoolingParams())
+    np.testing.assert_array_equal(read(result.vectors["good"]), expected)
+    assert all(batch.logit_rows.size == 0 for batch in executor.batches), "nobody samples"
