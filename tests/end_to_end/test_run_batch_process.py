@@ -55,6 +55,30 @@ def test_the_answers_are_those_of_llm(tiny_file: str, tmp_path: Path) -> None:
     assert "nothing to do: all 12 requests have their answers" in again.stderr
 
 
+def test_every_endpoint_of_a_batch(tiny_file: str, tmp_path: Path) -> None:
+    lines = [
+        {"custom_id": "c", "url": "/v1/completions", "body": {"prompt": "x", "max_tokens": 3}},
+        {"custom_id": "e", "url": "/v1/embeddings", "body": {"input": ["x", "y"]}},
+        {"custom_id": "r", "url": "/v1/responses", "body": {"input": "x", "max_output_tokens": 3}},
+        {"custom_id": "s", "url": "/v1/responses", "body": {"input": "x", "store": True}},
+        {"custom_id": "m", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "x"}]}},
+    ]
+    for line in lines:
+        line["method"] = "POST"
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    done = run(tiny_file, tmp_path, "--chat-template", str(template))
+    assert done.returncode == 1, done.stderr
+    answers = read(tmp_path)
+    assert {name: answer["status_code"] for name, answer in answers.items()} == {
+        "c": 200, "e": 200, "r": 200, "s": 400, "m": 200,
+    }  # fmt: skip
+    assert len(answers["e"]["body"]["data"]) == 2
+    assert answers["r"]["body"]["store"] is False
+    assert answers["s"]["body"]["error"]["param"] == "store"
+
+
 def test_errors_end_with_1_and_wrong_files_with_2(tiny_file: str, tmp_path: Path) -> None:
     write(tmp_path, [{"prompt": "x", "max_tokens": 2}, {"prompt": "x", "temperature": -1}])
     done = run(tiny_file, tmp_path)

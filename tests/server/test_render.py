@@ -5,8 +5,9 @@ from typing import Any
 import httpx
 import pytest
 
+from octavo.config import ServerConfig
 from octavo.server.native.render import RenderBody
-from tests.server.conftest import FakeServer
+from tests.server.conftest import FakeServer, fake
 from tests.server.fake_engine import FakeEngine, FakeTokenizer
 from tests.server.running import running_server
 
@@ -143,3 +144,15 @@ def test_fields_of_a_conversation_have_no_effect_on_a_text(http: httpx.Client, f
     answer = http.post("/tokenize", json={"prompt": "x", field: value})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == field
+
+
+def test_rendering_spends_no_tokens() -> None:
+    with (
+        running_server(fake, ServerConfig(port=0, key_tokens_per_minute=30)) as limited,
+        httpx.Client(base_url=limited.url, timeout=30) as http,
+    ):
+        body = {"prompt": "x" * 20, "max_tokens": 2}
+        for _ in range(5):
+            assert http.post("/render", json={"url": "/v1/completions", "body": body}).status_code == 200
+        assert http.post("/v1/completions", json=body).status_code == 200
+        assert http.post("/v1/completions", json=body).status_code == 429

@@ -63,7 +63,8 @@ def run_batch(
     from octavo.server.batch.lines import plan_batch
     from octavo.server.batch.results import ResultFile, answered_ids
 
-    server = ServerConfig(**{name: value for name, value in settings.items() if name in SERVER_FIELDS})
+    kept = {"response_store_size": 0}  # nobody is left to ask for a response when the batch is done
+    server = ServerConfig(**kept | {name: value for name, value in settings.items() if name in SERVER_FIELDS})
     engine = EngineConfig.from_fields({name: value for name, value in settings.items() if name not in SERVER_FIELDS})
     plan = plan_batch(input, answered_ids(output))
     with ResultFile(output) as results:

@@ -14,6 +14,7 @@ from octavo.server.context import ServerContext, tenant_of
 from octavo.server.conversation.answer import Answer
 from octavo.server.endpoints import json_response
 from octavo.server.fields import Honoured, RequestBody
+from octavo.server.key_limits import unmetered
 from octavo.server.openai.chat import ChatCompletions
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
@@ -75,7 +76,8 @@ class Render:
     async def answer(self, request: Request) -> Response:
         """The prompts of a request in tokens and text, and its sampling parameters as the engine would get them."""
         asked = await read_body(request, RenderBody, self._server)
-        answer = await self._readers[asked.url](msgspec.json.encode(asked.body), tenant_of(request))
+        with unmetered():
+            answer = await self._readers[asked.url](msgspec.json.encode(asked.body), tenant_of(request))
         return json_response(
             {
                 "object": "render",
