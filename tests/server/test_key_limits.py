@@ -113,6 +113,15 @@ def test_tokens_per_minute_count_what_usage_says(limited: FakeServer) -> None:
     assert post(limited, prompt="x" * 300).status_code == 200, "more than the limit passes when nothing else counts"
 
 
+def test_vectors_cost_their_prompts(limited: FakeServer) -> None:
+    body = {"input": ["x" * 20, "y" * 30]}
+    headers = {"Authorization": "Bearer alice"}
+    answer = httpx.post(f"{limited.url}/v1/embeddings", json=body, headers=headers)
+    assert answer.status_code == 200
+    assert tokens_used(limited, "alice") == answer.json()["usage"]["total_tokens"] >= 50
+    assert httpx.post(f"{limited.url}/v1/embeddings", json=body, headers=headers).status_code == 429
+
+
 def test_streams_count_as_they_go(limited: FakeServer) -> None:
     limited.in_loop(limited.engine.gate.clear)
     with httpx.stream(
