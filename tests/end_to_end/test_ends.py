@@ -139,3 +139,30 @@ def test_the_log_in_json_is_json_alone_and_holds_nothing_secret(tiny_file: str) 
     assert access["prompt_tokens"] == usage["prompt_tokens"]
     assert access["output_tokens"] == usage["completion_tokens"] == 14
     assert [entry["level"] for entry in entries if "the engine died" in entry["message"]] == ["error"]
+
+
+def test_embeddings_are_in_the_access_log(tiny_file: str) -> None:
+    with serve(tiny_file, "--log-format", "json", "--access-log") as process:
+        answer = httpx.post(f"{process.url}/v1/embeddings", json={"input": ["one", "two words"]}, timeout=60)
+        process.popen.send_signal(signal.SIGTERM)
+        code, errors = process.end()
+    assert code == 0
+    (access,) = [json.loads(line) for line in errors.splitlines()]
+    assert access["prompt_tokens"] == answer.json()["usage"]["prompt_tokens"]
+    assert (access["output_tokens"], access["status"]) == (0, 200)
+
+
+def test_a_signal_during_a_pause_leaves_nobody_waiting(tiny_file: str) -> None:
+    with serve(tiny_file, *SLOW, "--shutdown-timeout", "0.2", "--admin-key", "root", "--open-metrics") as process:
+        admin = {"Authorization": "Bearer root"}
+        with httpx.Client(base_url=process.url, timeout=60) as client:
+            assert client.post("/admin/pause", json={"mode": "keep"}, headers=admin).status_code == 200
+            streams = [Stream(process.url, path) for path in BODIES]
+            wait_until(lambda: client.get("/load").json()["num_waiting"] == 2, "they wait")
+            assert client.get("/health").status_code == 200
+            process.popen.send_signal(signal.SIGTERM)
+        for stream in streams:
+            stream.begun.wait(60)
+            assert stream.status == 503
+        code, errors = process.end()
+        assert code == 0 and "the time is up: 2 requests are ended now" in errors

@@ -36,6 +36,12 @@ class RequestFigures:
         if delta.choice.finish_reason is not None:
             self.finish_reasons[str(delta.choice.finish_reason)] += 1
 
+    def see_vector(self, num_tokens: int, num_cached_tokens: int, reason: FinishReason) -> None:
+        """Takes note of a prompt of which a vector was made, or should have been."""
+        self.prompt_tokens += num_tokens
+        self.cached_tokens += num_cached_tokens
+        self.finish_reasons[str(reason)] += 1
+
     def end(self, reason: FinishReason, num_choices: int) -> None:
         """Choices have ended without a delta that says so."""
         self.finish_reasons[str(reason)] += num_choices

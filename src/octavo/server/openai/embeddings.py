@@ -14,6 +14,7 @@ from octavo.engine.embedding import EmbeddingOutput
 from octavo.errors import EngineDrainingError, InvalidRequestError, QueueFullError
 from octavo.request.outputs import FinishReason
 from octavo.request.pooling import PoolingParams
+from octavo.server.access_log import FIGURES, RequestFigures
 from octavo.server.body import read_body
 from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext, tenant_of
@@ -112,6 +113,7 @@ class Embedding:
         self._data: dict[int, msgspec.Raw] = {}
         self._num_cached_tokens = 0
         self._num_ended = 0
+        self._figures = FIGURES.get() or RequestFigures()
 
     async def run(self) -> list[msgspec.Raw]:
         """The entries of `data`, in the order of the inputs, encoded as they come: a large list would hold up the
@@ -168,6 +170,7 @@ class Embedding:
         """
         self._num_ended += 1
         self._num_cached_tokens += output.num_cached_tokens
+        self._figures.see_vector(len(output.prompt_token_ids), output.num_cached_tokens, output.finish_reason)
         metrics = self._server.metrics
         metrics.finished[output.finish_reason].inc()
         metrics.e2e.observe(self._server.clock() - self._order.arrival)
