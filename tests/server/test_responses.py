@@ -493,16 +493,26 @@ def test_a_server_that_keeps_nothing_says_so() -> None:
             assert "--response-store-size" in refused.json()["error"]["message"]
 
 
-def test_what_is_larger_than_the_store_is_answered_and_not_kept() -> None:
-    config = ServerConfig(port=0, response_store_bytes=2**20)
-
-    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "x" * 2**20}]}
+@pytest.mark.parametrize("limit", ["response_store_bytes", "max_body_bytes"])
+def test_what_is_larger_than_may_be_kept_is_answered_all_the_same(limit: str) -> None:
+    config = ServerConfig(port=0, **{limit: 2**20})  # type: ignore[arg-type]
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "x" * 600_000}]}
     with running_server(fake, config) as server, httpx.Client(base_url=server.url, timeout=30) as http:
-        items = [{"role": "user", "content": "x"}, thought, {"role": "user", "content": "y"}]
-        made = http.post("/v1/responses", json={"input": items, "max_output_tokens": 1}).json()
-        assert made["status"] == "incomplete"
-        assert made["store"] is False
-        assert http.get(f"/v1/responses/{made['id']}").status_code == 404
+        body: dict[str, Any] = {"input": [thought, {"role": "user", "content": "y"}], "max_output_tokens": 1}
+        first = http.post("/v1/responses", json=body).json()
+        assert first["store"] is True
+        second = http.post("/v1/responses", json=body | {"previous_response_id": first["id"]}).json()
+        assert (second["status"], second["store"]) == ("incomplete", False)
+        assert http.get(f"/v1/responses/{second['id']}").status_code == 404
+        assert http.get(f"/v1/responses/{first['id']}").status_code == 200
+
+
+def test_a_chain_grows_no_longer_than_a_conversation(client: openai.OpenAI) -> None:
+    call: dict[str, Any] = {"model": "fake", "max_output_tokens": 1, "truncation": "auto"}
+    call["input"] = [{"role": "user", "content": "x"}] * 2100
+    first = client.responses.create(**call)
+    with pytest.raises(openai.BadRequestError, match="at most 4096"):
+        client.responses.create(**call, previous_response_id=first.id)
 
 
 # Truncation

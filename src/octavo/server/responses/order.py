@@ -14,6 +14,7 @@ from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.plan import AnswerPlan, plan_answer
 from octavo.server.errors import ApiError
 from octavo.server.generation import GenerationOrder
+from octavo.server.openai.message import MAX_MESSAGES
 from octavo.server.openai.sampling import check_cache_salt, check_priority, check_session, sampling_params
 from octavo.server.prompts import Prompt, fit_prompt
 from octavo.server.responses.history import Message, messages_of
@@ -61,7 +62,7 @@ async def order_response(
     Raises:
         InvalidRequestError, ApiError: the request cannot be honoured; see SPELLINGS for its fields.
     """
-    context = [*([] if previous is None else previous.items()), *_input_items(body)]
+    context = _context(body, previous)
     generation_body = body.generation_body()
     params = sampling_params(
         generation_body,
@@ -88,6 +89,19 @@ async def order_response(
     )
     order = AnswerOrder(generation=generation, prompts=[prompt], options=options, arrival=arrival)
     return ResponseOrder(answer=Answer(server, order), context=context, stores=stores)
+
+
+def _context(body: ResponseBody, previous: StoredResponse | None) -> list[AnyItem]:
+    """
+    Raises:
+        InvalidRequestError: a chain has grown longer than a conversation may be that is sent whole.
+    """
+    before = [] if previous is None else previous.items()
+    given = _input_items(body)
+    if len(before) + len(given) > MAX_MESSAGES:
+        problem = f"with the items of earlier responses there are {len(before) + len(given)}; at most {MAX_MESSAGES}"
+        raise InvalidRequestError("input", len(given), problem)
+    return [*before, *given]
 
 
 def _input_items(body: ResponseBody) -> list[AnyItem]:

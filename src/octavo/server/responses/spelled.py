@@ -124,7 +124,7 @@ class SpelledResponse:
         """The response, kept if it is to be; it says itself whether it is."""
         if self._keep is None or await self._keep(response):
             return response
-        log.warning("response %s is larger than all that may be kept (--response-store-bytes)", response["id"])
+        log.warning("response %s is larger than may be kept (--max-body-bytes, --response-store-bytes)", response["id"])
         return response | {"store": False}
 
 

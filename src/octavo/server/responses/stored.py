@@ -68,6 +68,7 @@ class ResponseStore:
             max_bytes=config.response_store_bytes,
             max_age_s=config.response_store_age_s,
         )
+        self._max_bytes = config.max_body_bytes
 
     @property
     def keeps(self) -> bool:
@@ -75,10 +76,12 @@ class ResponseStore:
         return self._limits.max_records > 0
 
     async def put(self, stored: StoredResponse, tenant: str) -> bool:
-        """Keeps a response; False if it is larger than all that may be kept."""
-        return await self._engine.put_record(
-            stored.response["id"], msgspec.json.encode(stored), self._limits, tenant=tenant
-        )
+        """Keeps a response; False if it is larger than may be: than a request, since it could not be sent whole either,
+        or than all that is kept."""
+        content = msgspec.json.encode(stored)
+        if len(content) > self._max_bytes:
+            return False
+        return await self._engine.put_record(stored.response["id"], content, self._limits, tenant=tenant)
 
     async def get(self, response_id: str, tenant: str) -> StoredResponse | None:
         """A response of this tenant; None if there is none."""
