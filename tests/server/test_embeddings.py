@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -99,7 +100,7 @@ def test_an_input_as_long_as_the_context_fits_and_one_longer_is_told_the_numbers
     error = post(http, input=["a", "b" * 600]).json()["error"]
     assert error["code"] == "context_length_exceeded"
     assert error["param"] == "input[1]"
-    assert "holds 512 tokens: 601 were given" in error["message"]
+    assert re.search(r"holds 512 tokens: (601|at least \d+) were given", error["message"])
 
 
 @pytest.mark.parametrize(

@@ -127,11 +127,23 @@ def fit_input(
     token_ids = _cut(token_ids, truncate, side, info.max_model_len)
     if not token_ids:
         raise InvalidRequestError(field, "", "must hold at least one token")
-    if len(token_ids) > info.max_model_len:
-        message = f"{field}: this model's context holds {info.max_model_len} tokens: {len(token_ids)} were given; "
+    check_input_length(len(token_ids), info, field)
+    return token_ids
+
+
+def check_input_length(num_tokens: int, info: EngineInfo, field: str, *, counted: str = "") -> None:
+    """Checks that a text of which a vector is wanted fits the context.
+
+    Args:
+        counted: `at least `, where they are not counted exactly.
+
+    Raises:
+        ApiError: 400 with the numbers.
+    """
+    if num_tokens > info.max_model_len:
+        message = f"{field}: this model's context holds {info.max_model_len} tokens: {counted}{num_tokens} were given; "
         fix = "shorten it, or cut it with truncate_prompt_tokens"
         raise ApiError(400, message + fix, param=field, code="context_length_exceeded")
-    return token_ids
 
 
 def _cut(token_ids: list[int], truncate: int | None, side: str | None, room: int) -> list[int]:

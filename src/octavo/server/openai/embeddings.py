@@ -23,7 +23,7 @@ from octavo.server.key_limits import METER
 from octavo.server.openai.embedding_body import EmbeddingBody
 from octavo.server.openai.respond import Nobody
 from octavo.server.openai.sampling import check_cache_salt, check_priority
-from octavo.server.prompts import check_ids, encode_text, fit_input
+from octavo.server.prompts import check_ids, check_input_length, encode_text, fit_input
 
 WAITING_PER_PLACE = 2
 """Inputs of one request that are in the engine at one time, per sequence that it runs: enough to fill every step, and
@@ -94,6 +94,9 @@ class Embeddings:
         if isinstance(given, str):
             if engine.tokenizer is None:
                 raise InvalidRequestError(field, given, "this server runs without a tokenizer: send token ids")
+            if body.truncate_prompt_tokens is None:  # what certainly does not fit is refused unread
+                least = engine.tokenizer.least_tokens(given)
+                check_input_length(least, engine.info, field, counted="at least ")
             token_ids = await encode_text(engine.tokenizer, given, add_special=body.add_special_tokens is not False)
         else:
             check_ids(given, engine.info.vocab_size, field)
