@@ -13,7 +13,8 @@ from tests.server.running import RunningServer
 
 TURNS = (
     "{% for t in tools or [] %}<tool_call>{{ t.function.name }}{% endfor %}"
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 THINKING = TURNS.replace("assistant\n{%", "assistant\n{{ '<think>' if thinks else '' }}{%") + "{# </think> #}"
 DIGIT = {"type": "integer", "minimum": 0, "maximum": 9}

@@ -142,6 +142,20 @@ def test_neutral_values_change_nothing(http: httpx.Client) -> None:
         "tools": [],
         "tool_choice": "none",
         "response_format": {"type": "text"},
+        "structured_outputs": None,
+        "guided_json": None,
+        "include_reasoning": True,
+        "thinking_token_budget": -1,
+        "stream_interval": 1,
+        "add_generation_prompt": True,
+        "continue_final_message": False,
+        "echo": False,
+        "documents": [],
+        "chat_template_kwargs": {},
+        "add_special_tokens": False,
+        "functions": [],
+        "function_call": "auto",
+        "kv_transfer_params": {},
         "service_tier": "auto",
         "store": False,
         "metadata": {"a": "b"},
@@ -153,8 +167,11 @@ def test_neutral_values_change_nothing(http: httpx.Client) -> None:
         "n": 1,
         "stream": False,
     }
-    answers = [http.post("/v1/chat/completions", json=body).json() for body in (plain, plain | neutral)]
-    assert answers[0]["choices"] == answers[1]["choices"]
+    absent = {"tools": None, "tool_choice": "auto", "documents": None}
+    bodies = (plain, plain | neutral, plain | absent)
+    answers = [http.post("/v1/chat/completions", json=body).json() for body in bodies]
+    assert answers[0]["choices"] == answers[1]["choices"] == answers[2]["choices"]
+    assert answers[0]["usage"]["prompt_tokens"] == answers[1]["usage"]["prompt_tokens"]
 
 
 def test_chat_equals_a_completion_of_the_rendered_prompt(client: openai.OpenAI, http: httpx.Client) -> None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from octavo.errors import InvalidRequestError, ModelFileError
+from octavo.text.call_arguments import CallArguments
 from octavo.text.content_form import ContentForm, content_form
 from octavo.text.messages import flatten_messages
 from octavo.text.special_splitter import SpecialSplitter
@@ -102,7 +103,8 @@ class ChatEncoder:
         if isinstance(value, str):
             return "".join(self._broken(part, mark) for part in self._splitter.split(value))
         if isinstance(value, Mapping):
-            return {self._shielded(key, mark): self._shielded(item, mark) for key, item in value.items()}
+            shielded = {self._shielded(key, mark): self._shielded(item, mark) for key, item in value.items()}
+            return CallArguments(shielded) if isinstance(value, CallArguments) else shielded
         if isinstance(value, list | tuple):
             return [self._shielded(item, mark) for item in value]
         return value

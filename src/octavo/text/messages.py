@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from octavo.errors import InvalidRequestError
+from octavo.text.call_arguments import CallArguments
 from octavo.text.content_form import ContentForm
 
 PART_SEPARATOR = "\n"
@@ -94,15 +95,13 @@ def _function(function: object, field: str) -> dict[str, Any]:
     return {**function, "arguments": _arguments(function.get("arguments"), f"{field}.arguments")}
 
 
-def _arguments(arguments: object, field: str) -> dict[str, Any]:
+def _arguments(arguments: object, field: str) -> CallArguments:
     if arguments is None or arguments == "":
-        return {}
-    if isinstance(arguments, Mapping):
-        return dict(arguments)
+        return CallArguments({})
     try:
         parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):
-        raise InvalidRequestError(field, arguments, "must be a JSON object, or the text of one") from None
-    if not isinstance(parsed, dict):
+        parsed = None
+    if not isinstance(parsed, Mapping):
         raise InvalidRequestError(field, arguments, "must be a JSON object, or the text of one")
-    return parsed
+    return CallArguments(parsed)

@@ -7,6 +7,7 @@ from string import Formatter
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
+from octavo.text.call_arguments import CallArguments
 from octavo.text.template_budget import RenderBudget, TemplateLimitError
 
 _MAX_BITS = 4096
@@ -61,6 +62,8 @@ def _charge_sum(budget: RenderBudget, left: Any, right: Any) -> None:
         budget.charge(len(left) + len(right))
     elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
         budget.charge_items(len(left) + len(right))
+    elif isinstance(left, CallArguments) or isinstance(right, CallArguments):
+        budget.charge_text_of((left, right))
 
 
 def _charge_product(budget: RenderBudget, left: Any, right: Any) -> None:

@@ -1,6 +1,7 @@
 """Tools and their choice in a chat request."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -74,8 +75,7 @@ def tool_use(tools: Sequence[FunctionTool] | None, choice: Any, parallel: bool |
     plain = tuple(tool.plain() for tool in tools or ())
     if len(plain) > MAX_TOOLS:
         raise InvalidRequestError("tools", len(plain), f"must hold at most {MAX_TOOLS} tools")
-    names = [tool.name for tool in plain]
-    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if twice is not None:
-        raise InvalidRequestError("tools", twice, "two tools have this name")
+    (name, times), *_ = [*Counter(tool.name for tool in plain).most_common(1), ("", 0)]
+    if times > 1:
+        raise InvalidRequestError("tools", name, f"{times} tools have this name")
     return ToolUse(tools=plain, choice="auto" if choice is None else choice, parallel=parallel is not False)
