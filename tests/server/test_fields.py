@@ -9,6 +9,7 @@ from anthropic.types.message_create_params import MessageCreateParamsBase as Mes
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
 from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
 from openai.types.embedding_create_params import EmbeddingCreateParams as EmbeddingParams
+from openai.types.responses.input_token_count_params import InputTokenCountParams as InputTokensParams
 from openai.types.responses.response_create_params import ResponseCreateParamsBase as ResponseParams
 
 from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
@@ -18,7 +19,7 @@ from octavo.server.native.tokens import DetokenizeBody, TokenizeBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.embedding_body import EmbeddingBody
-from octavo.server.responses.response_body import ResponseBody
+from octavo.server.responses.response_body import InputTokensBody, ResponseBody
 
 BODIES = [body for endpoints in PAGES.values() for _, body in endpoints]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -30,6 +31,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
         (ChatBody, ChatParams),
         (CompletionBody, CompletionParams),
         (ResponseBody, ResponseParams),
+        (InputTokensBody, InputTokensParams),
         (MessagesBody, MessageParams),
         (CountTokensBody, CountParams),
         (EmbeddingBody, EmbeddingParams),

@@ -448,6 +448,24 @@ def test_a_chain_outlives_its_beginning(server: FakeServer, client: openai.OpenA
     assert "first question" in prompt_of(server)
 
 
+def test_tokens_are_counted_as_they_are_used(server: FakeServer, client: openai.OpenAI) -> None:
+    say(server, CALL)
+    first = client.responses.create(model="fake", input="a", tools=[TOOL])
+    call: dict[str, Any] = {"model": "fake", "input": "b", "tools": [TOOL], "instructions": "be kind"}
+    before = len(server.engine.seen)
+    counted = client.responses.input_tokens.count(**call, previous_response_id=first.id)
+    assert len(server.engine.seen) == before
+    made = client.responses.create(**call, previous_response_id=first.id)
+    assert made.usage is not None
+    assert counted.input_tokens == made.usage.input_tokens
+    long: Any = [{"role": "user", "content": "x" * 3000}] * 3
+    fits = client.responses.input_tokens.count(model="fake", input=long, truncation="auto").input_tokens
+    assert 3000 < fits < 4096
+    assert client.responses.input_tokens.count(model="fake", input=long).input_tokens > 9000
+    with pytest.raises(openai.BadRequestError, match="input"):
+        client.responses.input_tokens.count(model="fake", input=[])
+
+
 def test_two_may_go_on_from_one(server: FakeServer, client: openai.OpenAI) -> None:
     first = client.responses.create(model="fake", input="a", max_output_tokens=1)
     for text in ("left", "right"):

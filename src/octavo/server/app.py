@@ -39,7 +39,7 @@ from octavo.server.openai.embeddings import Embeddings
 from octavo.server.openai.models import Models
 from octavo.server.origins import OriginGuard
 from octavo.server.responses.endpoint import Responses
-from octavo.server.responses.response_body import ResponseBody
+from octavo.server.responses.response_body import InputTokensBody, ResponseBody
 from octavo.server.security import ApiKeyGuard
 from octavo.server.serving_engine import ServingEngine
 from octavo.server.siblings import Alone, Siblings
@@ -112,6 +112,7 @@ def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
         Endpoint("POST", "/v1/chat/completions", _generating(server, ChatCompletions(server)), ChatBody),
         Endpoint("POST", "/v1/embeddings", _generating(server, Embeddings(server)), EmbeddingBody),
         Endpoint("POST", "/v1/responses", _generating(server, responses.create), ResponseBody),
+        Endpoint("POST", "/v1/responses/input_tokens", responses.count_input, InputTokensBody),
         Endpoint("GET", "/v1/responses/{response_id}", responses.retrieve),
         Endpoint("DELETE", "/v1/responses/{response_id}", responses.delete),
         Endpoint("GET", "/v1/responses/{response_id}/input_items", responses.input_items),

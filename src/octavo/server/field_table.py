@@ -9,7 +9,7 @@ from octavo.server.native.sessions import LeaseBody, SessionBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.embedding_body import EmbeddingBody
-from octavo.server.responses.response_body import ResponseBody
+from octavo.server.responses.response_body import InputTokensBody, ResponseBody
 
 PAGES: dict[str, tuple[tuple[str, type[RequestBody]], ...]] = {
     "server": (
@@ -19,7 +19,7 @@ PAGES: dict[str, tuple[tuple[str, type[RequestBody]], ...]] = {
         ("POST /v1/sessions/NAME/extend", LeaseBody),
     ),
     "embeddings": (("POST /v1/embeddings", EmbeddingBody),),
-    "responses": (("POST /v1/responses", ResponseBody),),
+    "responses": (("POST /v1/responses", ResponseBody), ("POST /v1/responses/input_tokens", InputTokensBody)),
     "anthropic": (("POST /v1/messages", MessagesBody), ("POST /v1/messages/count_tokens", CountTokensBody)),
 }
 """Page -> the endpoints whose fields stand at its end."""

@@ -16,11 +16,12 @@ from octavo.server.responses.order import (
     SPELLINGS,
     ResponseOrder,
     check_store,
+    count_input,
     echoed,
     order_response,
     previous_not_found,
 )
-from octavo.server.responses.response_body import ResponseBody
+from octavo.server.responses.response_body import InputTokensBody, ResponseBody
 from octavo.server.responses.spelled import Keep, ResponseEvents, SpelledResponse
 from octavo.server.responses.stored import ResponseStore, StoredResponse, plain_items, shown_item
 from octavo.server.spelling import respelled
@@ -61,6 +62,15 @@ class Responses:
             stores = check_store(body, keeps=self._store.keeps)
             previous = await self._previous(body.previous_response_id, tenant)
             return await order_response(self._server, body, previous, arrival=arrival, tenant=tenant, stores=stores)
+
+    async def count_input(self, request: Request) -> Response:
+        """The number of tokens of the prompt that the same request to /v1/responses would have."""
+        body = await read_body(request, InputTokensBody, self._server)
+        self._server.model_name(body.model)
+        with respelled(SPELLINGS):
+            previous = await self._previous(body.previous_response_id, tenant_of(request))
+            num_tokens = await count_input(self._server, body, previous)
+        return json_response({"object": "response.input_tokens", "input_tokens": num_tokens})
 
     async def _begin(self, body: ResponseBody, arrival: float, tenant: str) -> SpelledResponse:
         model = self._server.model_name(body.model)

@@ -1,7 +1,7 @@
 """From the body of a request to what is asked of the engine."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from octavo.server.openai.sampling import check_cache_salt, check_priority, chec
 from octavo.server.prompts import Prompt, fit_prompt
 from octavo.server.responses.history import Message, messages_of
 from octavo.server.responses.items import AnyItem, MessageItem
-from octavo.server.responses.response_body import ResponseBody
+from octavo.server.responses.response_body import InputTokensBody, PromptBody, ResponseBody
 from octavo.server.responses.stored import StoredResponse
 from octavo.server.responses.tools import NamedFunction, shape_of, tool_use_of
 
@@ -72,7 +72,15 @@ async def order_response(
         prompt_logprobs=None,
         detokenize=True,
     )
-    plan, token_ids = await _fitting_plan(server, body, messages_of(context, body.instructions), params)
+    plan = await _fitting_plan(
+        server,
+        _conversation(body, messages_of(context, body.instructions), budget=body.thinking_token_budget),
+        truncates=body.truncation == "auto",
+        reserve=params.max_tokens or 1,
+    )
+    token_ids = fit_prompt(
+        plan.token_ids, server.engine.info, truncate=None, max_tokens=params.max_tokens, field="input"
+    )
     params = plan.complete(params)
     prompt = Prompt(token_ids)
     generation = GenerationOrder(
@@ -91,7 +99,7 @@ async def order_response(
     return ResponseOrder(answer=Answer(server, order), context=context, stores=stores)
 
 
-def _context(body: ResponseBody, previous: StoredResponse | None) -> list[AnyItem]:
+def _context(body: PromptBody, previous: StoredResponse | None) -> list[AnyItem]:
     """
     Raises:
         InvalidRequestError: a chain has grown longer than a conversation may be that is sent whole.
@@ -104,69 +112,72 @@ def _context(body: ResponseBody, previous: StoredResponse | None) -> list[AnyIte
     return [*before, *given]
 
 
-def _input_items(body: ResponseBody) -> list[AnyItem]:
+def _input_items(body: PromptBody) -> list[AnyItem]:
     if isinstance(body.input, str):
         return [MessageItem(role="user", content=body.input)]
     return list(body.input)
 
 
-def _conversation(body: ResponseBody, messages: Sequence[Message]) -> Conversation:
+async def count_input(server: ServerContext, body: InputTokensBody, previous: StoredResponse | None) -> int:
+    """Tokens of the prompt that such a request would have.
+
+    Raises:
+        InvalidRequestError: it cannot be honoured.
+    """
+    body.check_input()
+    messages = messages_of(_context(body, previous), body.instructions)
+    conversation = _conversation(body, messages, budget=None)
+    plan = await _fitting_plan(server, conversation, truncates=body.truncation == "auto", reserve=1)
+    return len(plan.token_ids)
+
+
+def _conversation(body: PromptBody, messages: Sequence[Message], *, budget: int | None) -> Conversation:
+    """
+    Args:
+        budget: of tokens of reasoning.
+    """
+    effort = None if body.reasoning is None else body.reasoning.effort
     return Conversation(
         messages=messages,
         tool_use=tool_use_of(body.tools or (), body.tool_choice, body.parallel_tool_calls),
         shape=shape_of(body.text),
-        reasoning=ReasoningOptions(
-            effort=None if body.reasoning is None else body.reasoning.effort, budget=body.thinking_token_budget
-        ),
+        reasoning=ReasoningOptions(effort=effort, budget=budget),
         template=TemplateOptions(variables=body.chat_template_kwargs or {}),
     )
 
 
 async def _fitting_plan(
-    server: ServerContext, body: ResponseBody, messages: list[Message], params: SamplingParams
-) -> tuple[AnswerPlan, list[int]]:
-    """The plan, and its prompt. With `truncation: auto` the oldest turns are left out, as few as will do.
-
-    Raises:
-        ApiError: 400, not even the last turn fits, or all must fit and do not.
-    """
-    conversation = _conversation(body, messages)
-    begins = turn_begins(messages) if body.truncation == "auto" else []
-    first, last = 0, len(begins)  # how many turns are left out: `last` is the most, 0 the least
-    while first < last:
-        middle = (first + last) // 2
+    server: ServerContext, conversation: Conversation, *, truncates: bool, reserve: int
+) -> AnswerPlan:
+    """The plan of a conversation. Where it `truncates` the oldest turns are left out, as few as will do for `reserve`
+    tokens of an answer to fit behind the prompt; if nothing will do, all but the last."""
+    messages = list(conversation.messages)
+    begins = turn_begins(messages) if truncates else []
+    longest = server.engine.info.max_model_len - reserve
+    least, most = 0, len(begins)  # so many turns are left out
+    while least < most:
+        middle = (least + most) // 2
         plan = await plan_answer(server, replace(conversation, messages=_without(messages, begins, middle)))
-        if _fits(server, plan, params):
-            last = middle
+        if len(plan.token_ids) <= longest:
+            most = middle
         else:
-            first = middle + 1
-    plan = await plan_answer(
-        server, replace(conversation, messages=_without(messages, begins, min(first, len(begins))))
-    )
-    return plan, _fitted(server, plan, params)
+            least = middle + 1
+    return await plan_answer(server, replace(conversation, messages=_without(messages, begins, least)))
 
 
-def turn_begins(messages: Sequence[Message]) -> list[int]:
+def turn_begins(messages: Sequence[Mapping[str, Any]]) -> list[int]:
     """Where a conversation may begin once older turns are left out: at any later message of a user, so that no result
     of a call loses its call."""
     users = [index for index, message in enumerate(messages) if message["role"] == "user"]
     return users[1:]
 
 
-def _without(messages: Sequence[Message], begins: Sequence[int], num_turns: int) -> list[Message]:
+def _without(messages: Sequence[Mapping[str, Any]], begins: Sequence[int], num_turns: int) -> list[Mapping[str, Any]]:
     """The messages without the oldest turns; what a system says at the front stays."""
     if num_turns == 0:
         return list(messages)
     front = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
     return [*messages[:front], *messages[begins[num_turns - 1] :]]
-
-
-def _fits(server: ServerContext, plan: AnswerPlan, params: SamplingParams) -> bool:
-    return len(plan.token_ids) + (params.max_tokens or 1) <= server.engine.info.max_model_len
-
-
-def _fitted(server: ServerContext, plan: AnswerPlan, params: SamplingParams) -> list[int]:
-    return fit_prompt(plan.token_ids, server.engine.info, truncate=None, max_tokens=params.max_tokens, field="input")
 
 
 def previous_not_found(response_id: str) -> ApiError:
@@ -200,7 +211,7 @@ def echoed(body: ResponseBody, params: SamplingParams) -> dict[str, Any]:
     }
 
 
-def _choice(body: ResponseBody) -> Any:
+def _choice(body: PromptBody) -> Any:
     return body.tool_choice.model_dump() if isinstance(body.tool_choice, NamedFunction) else body.tool_choice or "auto"
 
 

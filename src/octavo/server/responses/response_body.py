@@ -52,8 +52,8 @@ class ReasoningField(StrictModel):
     mode: Literal["standard"] | None = None
 
 
-class ResponseBody(RequestBody):
-    """A request for a response."""
+class PromptBody(RequestBody):
+    """What makes up a prompt."""
 
     model: Annotated[str | None, Honoured("one of /v1/models, 404 otherwise; absent: the model served")] = None
     input: Annotated[Input, Honoured("a text, or items: messages, function calls and their outputs, reasoning")]
@@ -61,17 +61,6 @@ class ResponseBody(RequestBody):
         None
     )
     previous_response_id: Annotated[str | None, Honoured("goes on after a stored response of the same key")] = None
-    store: Annotated[bool | None, Honoured("kept if absent, unless the server keeps none: then true is refused")] = None
-    stream: Annotated[bool | None, Honoured("server-sent events; the last one is the end of the response")] = None
-    stream_options: Annotated[StreamOptions | None, Honoured("only `include_obfuscation: false`")] = None
-    include: Annotated[
-        list[str] | None,
-        Honoured("`message.output_text.logprobs`; parts of hosted tools do not occur; others are refused"),
-    ] = None
-    top_logprobs: Annotated[int | None, Honoured("up to `--max-logprobs`; includes logprobs by itself")] = None
-    max_output_tokens: Annotated[int | None, Honoured("of text, reasoning and calls; absent: all that fits")] = None
-    temperature: Annotated[float | None, Honoured("0 (greedy) to 100; the model's own default if absent")] = None
-    top_p: Annotated[float | None, Honoured("in (0, 1]")] = None
     tools: Annotated[list[AnyTool] | None, Honoured("of type `function`; hosted and custom tools are refused")] = None
     tool_choice: Annotated[ToolChoiceField, Honoured("`auto`, `none`, `required`, or one function")] = None
     parallel_tool_calls: Annotated[bool | None, Honoured("false: one call at most")] = None
@@ -85,6 +74,39 @@ class ResponseBody(RequestBody):
     truncation: Annotated[
         Literal["auto", "disabled"] | None, Honoured("auto: the oldest turns are left out until the rest fits")
     ] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("variables for the chat template")] = None
+
+    conversation: Annotated[Any, Refused("there is no conversations API; use previous_response_id")] = None
+
+    def check_input(self) -> None:
+        """
+        Raises:
+            InvalidRequestError: there is nothing to answer.
+        """
+        if not self.input and self.previous_response_id is None:
+            raise InvalidRequestError("input", self.input, "must hold at least one item")
+
+
+class InputTokensBody(PromptBody):
+    """A prompt whose tokens are to be counted."""
+
+    personality: Annotated[Any, Refused("there are no personalities; see instructions")] = None
+
+
+class ResponseBody(PromptBody):
+    """A request for a response."""
+
+    store: Annotated[bool | None, Honoured("kept if absent, unless the server keeps none: then true is refused")] = None
+    stream: Annotated[bool | None, Honoured("server-sent events; the last one is the end of the response")] = None
+    stream_options: Annotated[StreamOptions | None, Honoured("only `include_obfuscation: false`")] = None
+    include: Annotated[
+        list[str] | None,
+        Honoured("`message.output_text.logprobs`; parts of hosted tools do not occur; others are refused"),
+    ] = None
+    top_logprobs: Annotated[int | None, Honoured("up to `--max-logprobs`; includes logprobs by itself")] = None
+    max_output_tokens: Annotated[int | None, Honoured("of text, reasoning and calls; absent: all that fits")] = None
+    temperature: Annotated[float | None, Honoured("0 (greedy) to 100; the model's own default if absent")] = None
+    top_p: Annotated[float | None, Honoured("in (0, 1]")] = None
     metadata: Annotated[
         dict[str, str] | None, Honoured("given back; 16 entries, keys of 64, values of 512 characters")
     ] = None
@@ -111,7 +133,6 @@ class ResponseBody(RequestBody):
     thinking_token_budget: Annotated[
         int | None, Honoured("most tokens of reasoning, then its end is written for the model; -1: any number")
     ] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("variables for the chat template")] = None
     cache_salt: Annotated[str | None, Honoured("prefixes are shared only with requests of the same salt")] = None
     session_id: Annotated[str | None, Honoured("prompt and answer stay in the KV memory for the next turn")] = None
     session_lease_s: Annotated[float | None, Honoured("with `session_id`: seconds from its last use")] = None
@@ -124,7 +145,6 @@ class ResponseBody(RequestBody):
     max_tool_calls: Annotated[int | None, Harmless("it bounds calls of hosted tools, and there are none")] = None
 
     background: Annotated[Any, Refused("responses are made while their client waits", neutral=(False,))] = None
-    conversation: Annotated[Any, Refused("there is no conversations API; use previous_response_id")] = None
     prompt: Annotated[Any, Refused("there are no stored prompts")] = None
     prompt_cache_options: Annotated[Any, Refused("use session_id to have a prefix held")] = None
     context_management: Annotated[Any, Refused("nothing is compacted; see truncation", neutral=([],))] = None
@@ -137,8 +157,7 @@ class ResponseBody(RequestBody):
         Raises:
             InvalidRequestError: naming the field.
         """
-        if not self.input and self.previous_response_id is None:
-            raise InvalidRequestError("input", self.input, "must hold at least one item")
+        self.check_input()
         if self.stream_options is not None and not self.stream:
             raise InvalidRequestError("stream_options", self.stream_options.model_dump(), "needs stream=true")
         for name in self.include or ():
