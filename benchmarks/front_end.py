@@ -3,15 +3,15 @@
     python benchmarks/front_end.py [--model smollm2-135m] [--rounds 5] [--seconds 2] [--streams 256] [--tokens 64]
         [--processes 1 2] [--json benchmarks/results/front_end.json] [--markdown benchmarks/results/front_end.md]
 
-Delays. One client streams from a server, one token per step, and notes the time between tokens; another asks /health over
-one kept connection, so that its answers tell how late that process's event loop is. Meanwhile a program of its own sends
-the same request again and again: nothing (alone), a text of 1 MiB to be tokenised, a schema with an enum of 5,000 to be
-compiled (a new one each time), 3,000,000 empty lists. Tokens of all but the schema's case come from the scripted executor
-(`scripted_serve.py`), in steps of 10 ms; a schema needs a model, so its stream has a model's steps, and a case "alone,
-model" beside it.
+Delays. One client streams from a server, one token per step, and notes the time between tokens; another asks /health
+over one kept connection, so that its answers tell how late that process's event loop is. Meanwhile a program of its own
+sends the same request again and again: nothing (alone), a text of 1 MiB to be tokenised, a schema with an enum of 5,000
+to be compiled (a new one each time), 3,000,000 empty lists. Tokens of all but the schema's case come from the scripted
+executor (`scripted_serve.py`), in steps of 10 ms; a schema needs a model, so its stream has a model's steps, and a case
+"alone, model" beside it.
 
-Cost. STREAMS streams of TOKENS tokens at one time, from a plain client in a process of its own, over the scripted executor
-without a pause between steps; processor time of the API processes, by the system's account, divided by tokens.
+Cost. STREAMS streams of TOKENS tokens at one time, from a plain client in a process of its own, over the scripted
+executor without a pause between steps; processor time of the API processes, by the system's account, divided by tokens.
 
 Cases take turns within a round. Told are medians over the rounds of each round's figure, with their intervals.
 """

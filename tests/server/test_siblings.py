@@ -5,6 +5,8 @@ import socket
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from octavo.server import metric_totals
@@ -12,6 +14,7 @@ from octavo.server.busy_board import BusyBoard
 from octavo.server.listener import SharedListener
 from octavo.server.metric_totals import Exposition, Figures
 from octavo.server.peer_link import Handler, PeerLink, Word
+from octavo.server.quick_histogram import QuickHistogram
 from octavo.server.siblings import Alone, Elders
 
 
@@ -137,3 +140,16 @@ def test_figures_never_fall_for_want_of_an_answer(monkeypatch: pytest.MonkeyPatc
 
 def test_one_process_alone_has_its_own_figures() -> None:
     assert asyncio.run(Alone().totals(figures(1.0)))[0].name == "seen"
+
+
+@given(st.lists(st.floats(0, 20) | st.sampled_from([1.0, 2.5, 10.0]), max_size=20))
+def test_a_quick_histogram_counts_as_prometheus_does(values: list[float]) -> None:
+    quick_registry, registry = CollectorRegistry(), CollectorRegistry()
+    quick = QuickHistogram("spread", "Text.", {"model": "x"}, (1, 2.5, 10), quick_registry)
+    slow = Histogram("spread", "Text.", ["model"], buckets=(1, 2.5, 10), registry=registry)
+    for value in values:
+        quick.observe(value)
+        slow.labels(model="x").observe(value)
+    if values:
+        assert text(metric_totals.snapshot(quick_registry)) == text(metric_totals.snapshot(registry))
+    assert text(metric_totals.snapshot(quick_registry))['spread_count{model="x"}'] == len(values)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 
 
@@ -118,8 +120,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChoiceDelta:
+class ChoiceDelta(msgspec.Struct, frozen=True, kw_only=True):
     """The next piece of one choice. Texts of all deltas concatenate to the whole answer; so do ids and logprobs."""
 
     index: int
@@ -138,8 +139,7 @@ class ChoiceDelta:
     """The ledger, with the last delta."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenerationDelta:
+class GenerationDelta(msgspec.Struct, frozen=True, kw_only=True):
     """One yield of a streaming generation: the delta of one choice, and with the first one facts of the prompt."""
 
     request_id: str

@@ -17,6 +17,7 @@ from octavo.request.outputs import FinishReason, RequestStats
 from octavo.request.params import SamplingParams
 from octavo.server.access_log import FIGURES, RequestFigures
 from octavo.server.metric_totals import Exposition, Figures, snapshot
+from octavo.server.quick_histogram import QuickHistogram
 
 TTFT_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -65,7 +66,8 @@ class ServerMetrics:
 
         tokens = token_buckets(info.max_model_len)
         self.ttft = histogram("time_to_first_token_seconds", "Arrival to first token.", TTFT_BUCKETS)
-        self.itl = histogram("inter_token_latency_seconds", "Time per token between two deltas.", ITL_BUCKETS)
+        itl = prefix + "inter_token_latency_seconds"
+        self.itl = QuickHistogram(itl, "Time per token between two deltas.", labels, ITL_BUCKETS, self.registry)
         self.tpot = histogram("request_time_per_output_token_seconds", "Mean over a request.", ITL_BUCKETS)
         self.e2e = histogram("e2e_request_latency_seconds", "Arrival to end.", LATENCY_BUCKETS)
         self.queue = histogram("request_queue_time_seconds", "Waiting to be scheduled.", LATENCY_BUCKETS)
