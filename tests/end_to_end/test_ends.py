@@ -166,3 +166,13 @@ def test_a_signal_during_a_pause_leaves_nobody_waiting(tiny_file: str) -> None:
             assert stream.status == 503
         code, errors = process.end()
         assert code == 0 and "the time is up: 2 requests are ended now" in errors
+
+
+@pytest.mark.parametrize(("flags", "warns"), [((), False), (("--host", "0.0.0.0"), True)])
+def test_a_server_that_others_reach_without_a_key_says_so(tiny_file: str, flags: tuple[str, ...], warns: bool) -> None:
+    with serve(tiny_file, "--log-format", "json", *flags) as process:
+        process.popen.send_signal(signal.SIGTERM)
+        code, errors = process.end()
+    assert code == 0
+    told = [json.loads(line)["message"] for line in errors.splitlines()]
+    assert [message.startswith("reachable from other machines") for message in told] == [True] * warns

@@ -112,3 +112,16 @@ def test_a_policy_says_itself_whether_it_reads_priorities(install, tiny_model):
         core, info = build_core(config, resolve(tiny_model), lambda: 0.0)
         core.close()
         assert (info.scheduling_policy, info.reads_priority) == (name, reads)
+
+
+def test_what_a_plug_in_raises_is_in_the_log_and_ends_one_request(install, caplog):
+    source = SHORTEST_FIRST.replace("(request.num_prompt_tokens", "(1 / (1 - request.stats.num_preemptions)")
+    install("moody", source, moody="moody:make")
+    engine = Engine(num_blocks=4, block_size=4, max_model_len=16)
+    policy = scheduling_policy(SchedulerConfig(scheduling_policy="moody"))
+    engine.scheduler = Scheduler(engine.config, engine.manager, 16, policy)
+    engine.add(*[make_request(name, 8, max_tokens=6) for name in "ab"])
+    engine.run()
+    assert engine.finished == {"a": "length", "b": "error"}
+    (record,) = caplog.records
+    assert record.getMessage() == "the scheduling policy 'shortest' failed" and record.exc_info

@@ -1,9 +1,10 @@
 """`octavo serve`: the HTTP server."""
 
 import contextlib
+import logging
+import re
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from types import FrameType
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from octavo.server.api_processes import ApiProcesses
     from octavo.server.api_spawn import ApiSpawn
     from octavo.server.context import ServerContext
+
+log = logging.getLogger(__name__)
 
 SERVER_FIELDS = frozenset(config_field.name for config_field in fields(ServerConfig))
 LOG_FIELDS = frozenset(config_field.name for config_field in fields(LogConfig))
@@ -193,7 +196,7 @@ async def _serve(
                 await stack.enter_async_context(
                     others.joined(engine, process, context.state.board, context.metrics.figures, stop)
                 )
-            ended_well = await server.run(listener, lambda url: _announce(url, engine.info))
+            ended_well = await server.run(listener, lambda url: _announce(url, config, engine.info))
         return ended_well and (others is None or others.lost is None)
     finally:
         await engine.shutdown()
@@ -222,7 +225,8 @@ def _context(
     )
 
 
-def _announce(url: str, info: "EngineInfo") -> None:
+def _announce(url: str, config: ServerConfig, info: "EngineInfo") -> None:
     print(f"ready: {url}  {info.describe()}", flush=True)
-    if not url.startswith(("http://127.", "http://[::1]")):
-        print("reachable from other machines; --api-key asks them for a key", file=sys.stderr)
+    here = re.match(r"https?://(127\.|\[::1\])", url) is not None
+    if not (here or config.api_key or config.api_key_file):
+        log.warning("reachable from other machines without a key; --api-key asks them for one")
