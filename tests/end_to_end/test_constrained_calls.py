@@ -20,7 +20,7 @@ THINKING = TURNS.replace("assistant\n{%", "assistant\n{{ '<think>' if thinks els
 DIGIT = {"type": "integer", "minimum": 0, "maximum": 9}
 SCHEMA = {
     "type": "object",
-    "properties": {"n": DIGIT, "who": {"type": ["string", "null"], "enum": ["a\"b}", None]}, "any": {"const": "ü"}},
+    "properties": {"n": DIGIT, "who": {"type": ["string", "null"], "enum": ['a"b}', None]}, "any": {"const": "ü"}},
     "required": ["n", "who", "any"],
     "additionalProperties": False,
 }
@@ -73,6 +73,25 @@ def test_whoever_must_call_does(model: RunningServer[AsyncLLM], choice: Any, see
     assert arguments["n"] in range(10)
     assert arguments["who"] in ('a"b}', None)
     assert arguments["any"] == "ü"
+
+
+def test_whoever_may_call_or_answer_in_json_does_one_of_them(model: RunningServer[AsyncLLM]) -> None:
+    content = {"type": "object", "properties": {"is": DIGIT}, "required": ["is"], "additionalProperties": False}
+    shape = {"type": "json_schema", "json_schema": {"name": "x", "schema": content, "strict": True}}
+    request = body(tools=TOOLS, response_format=shape, parallel_tool_calls=False, n=16, seed=4)
+    answer = httpx.post(f"{model.url}/v1/chat/completions", json=request, timeout=60)
+    assert answer.status_code == 200, answer.text
+    reasons = set()
+    for choice in answer.json()["choices"]:
+        reasons.add(choice["finish_reason"])
+        if choice["finish_reason"] == "tool_calls":
+            (call,) = choice["message"]["tool_calls"]
+            assert json.loads(call["function"]["arguments"])["n"] in range(10)
+        elif choice["finish_reason"] == "stop":
+            assert set(json.loads(choice["message"]["content"])) == {"is"}
+        else:
+            assert choice["message"]["content"] is None, "it was still thinking"
+    assert {"stop", "tool_calls"} <= reasons, "a random model does now this, now that"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

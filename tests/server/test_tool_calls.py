@@ -158,13 +158,24 @@ def test_free_tools_are_not_constrained(server: FakeServer, client: openai.OpenA
     ("options", "field"),
     [
         ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"structured_outputs": {"regex": "a+"}}, "structured_outputs"),
     ],
 )
 def test_what_does_not_go_together(http: httpx.Client, options: dict[str, Any], field: str) -> None:
     answer = http.post("/v1/chat/completions", json={"messages": HELLO, "tools": TOOLS} | options)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == field
+
+
+def test_calls_or_an_answer_of_a_shape(server: FakeServer, client: openai.OpenAI) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}
+    for given, content in (({"type": "json_object"}, '{"type": "object"}'), (schema, json.dumps(SCHEMA))):
+        whole(client, response_format=given)
+        shape = server.engine.seen[-1][1].structured_outputs
+        assert shape is not None
+        assert shape.calls is not None
+        assert (shape.calls.content, shape.calls.min_calls, shape.field) == (content, 0, "response_format")
+        assert shape.strict is (given is schema)
 
 
 def test_several_answers_call_each_for_itself(server: FakeServer, client: openai.OpenAI) -> None:

@@ -58,6 +58,9 @@ class CallsShape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_calls: int = 1
     max_calls: int | None = None
     """None: any number."""
+    content: str = ""
+    """With a trigger: JSON Schema, as JSON text, of an answer that calls nothing; an answer is that or calls. Empty: it
+    is a free text with calls."""
 
 
 class StructuredSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

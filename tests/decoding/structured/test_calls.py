@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import jsonschema
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,7 +17,7 @@ from octavo.server.tools.events import ContentDelta, ToolCallArgumentsDelta, Too
 from octavo.server.tools.family import ToolFamily, tool_parser
 from octavo.server.tools.registry import FAMILIES
 from octavo.server.tools.tool import NamedTool, Tool, ToolChoice
-from tests.decoding.structured.walks import BACKEND, END, MARK, accepts, mask_of, walk
+from tests.decoding.structured.walks import BACKEND, END, MARK, accepts, mask_of, matcher_of, walk
 
 WEATHER = Tool(
     "get_weather",
@@ -260,3 +261,25 @@ def test_what_the_schema_allows_beside_the_declared_arguments_is_not_written() -
     grammar = BACKEND.compile(spec_of(family_of("pythonic"), [named], "required", parallel=True))
     assert accepts(grammar.matcher((END,)), "[get(k=true)]")
     assert not accepts(grammar.matcher((END,)), "[get(z=true)]")
+
+
+@pytest.mark.parametrize("name", ["hermes", "mistral", "deepseek_v31", "qwen3_coder"])
+def test_calls_or_json_of_a_schema(name: str) -> None:
+    wanted = family_of(name).call_format([FLAG], "auto", parallel=True)
+    shape = msgspec.structs.replace(calls_shape(wanted), content='{"type": "object", "required": ["a"]}')
+    spec = StructuredSpec(kind=StructuredKind.CALLS, calls=shape)
+    call = wanted.calls[0]
+    on = {"json": '{"on": true}', "xml": "<parameter=on>\ntrue\n</parameter>\n"}[call.syntax.value]
+    made = f"{call.begin}{on}{call.end}"
+    first = f"{wanted.begin}{made}"
+    for good in (f"{first}{wanted.end}", f"{first}{wanted.separator}{made}{wanted.end}", '{"a": [1]}'):
+        assert accepts(matcher_of(spec), good), good
+    for wrong in ('{"b": 1}', "text", '{"a": 1}' + made, f"{first}{wanted.end}" + '{"a": 1}', ""):
+        assert not accepts(matcher_of(spec), wrong), wrong
+
+
+def test_calls_that_no_marker_tells_from_json_can_only_be_required() -> None:
+    shape = calls_shape(family_of("llama3_json").call_format([FLAG], "auto", parallel=True))
+    spec = StructuredSpec(kind=StructuredKind.CALLS, calls=msgspec.structs.replace(shape, content="{}"))
+    with pytest.raises(InvalidRequestError, match="can only be required"):
+        BACKEND.compile(spec)

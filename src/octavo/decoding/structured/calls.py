@@ -14,13 +14,14 @@ MAX_CALLS = 128
 MAX_TOOLS = 128
 
 
-def calls_rules(shape: CallsShape, specials: Mapping[str, int], *, compact: bool) -> list[str]:
+def calls_rules(shape: CallsShape, specials: Mapping[str, int], *, compact: bool, content: str = "") -> list[str]:
     """The rules of an answer of calls.
 
     Args:
         shape: the calls.
         specials: spelling -> id of control tokens; where a text of the format holds one, it is that token.
         compact: no white space in JSON.
+        content: the rule of an answer that calls nothing; empty: it is a free text.
 
     Raises:
         ShapeError: a schema that is not supported, or calls that this format cannot hold; names the call.
@@ -28,7 +29,9 @@ def calls_rules(shape: CallsShape, specials: Mapping[str, int], *, compact: bool
     if not 1 <= len(shape.calls) <= MAX_TOOLS:
         raise ShapeError(f"{len(shape.calls)} kinds of call; from 1 to {MAX_TOOLS} are supported")
     builder = _Calls(shape, specials, compact)
-    return builder.free_answer() if shape.min_calls == 0 else builder.block("start", "")
+    if shape.min_calls:
+        return builder.block("start", "")
+    return builder.calls_or(content) if content else builder.free_answer()
 
 
 @dataclass
@@ -48,11 +51,21 @@ class _Calls:
         self.rules.append(f"{name}: {first} {more if self._may_repeat() else ''} {end}")
         return self.rules
 
+    def calls_or(self, content: str) -> list[str]:
+        """Calls, or an answer of another shape."""
+        self._trigger()
+        self.rules += ["start: content | block", f"content: {content}"]
+        return self.block("block", "")
+
+    def _trigger(self) -> str:
+        """What tells a call from other text."""
+        if not self.shape.trigger:
+            raise ShapeError("calls of this format are not told from other text, so they can only be required")
+        return self.shape.trigger
+
     def free_answer(self) -> list[str]:
         """Text; from the trigger on, a call; text again, and so on."""
-        trigger = self.shape.trigger
-        if not trigger:
-            raise ShapeError("calls of this format are not told from other text, so they can only be required")
+        trigger = self._trigger()
         if trigger in self.specials:
             self.rules.append(f"lead: FREE {lark.spelled(trigger, self.specials)}")
             self.rules.append(f"FREE: {lark.regex(ANYTHING)}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from octavo.decoding.structured import lark
 from octavo.decoding.structured.calls import calls_rules
 from octavo.decoding.structured.gbnf import gbnf_rules
-from octavo.decoding.structured.json_schema.compile import backend_schema
+from octavo.decoding.structured.json_schema.compile import BackendSchema, backend_schema
 from octavo.decoding.structured.limits import MAX_CHOICES, MAX_SOURCE_BYTES
 from octavo.decoding.structured.problem import ShapeError
 from octavo.decoding.structured.regex_dialect import full_match
@@ -56,8 +56,12 @@ def _json_schema(spec: StructuredSpec, specials: Mapping[str, int]) -> Translati
 
 
 def _schema(source: str, spec: StructuredSpec) -> Translation:
-    schema = backend_schema(source, strict=spec.strict, compact=spec.compact, closed_objects=spec.closed_objects)
+    schema = _backend_schema(source, spec)
     return Translation(lark.grammar([f"start: {lark.one_of_json(schema.body)}"]), schema.one_of_places)
+
+
+def _backend_schema(source: str, spec: StructuredSpec) -> BackendSchema:
+    return backend_schema(source, strict=spec.strict, compact=spec.compact, closed_objects=spec.closed_objects)
 
 
 def _regex(spec: StructuredSpec, specials: Mapping[str, int]) -> Translation:
@@ -81,7 +85,11 @@ def _grammar(spec: StructuredSpec, specials: Mapping[str, int]) -> Translation:
 def _calls(spec: StructuredSpec, specials: Mapping[str, int]) -> Translation:
     if spec.calls is None:
         raise ShapeError("there are no calls")
-    return Translation(lark.grammar(calls_rules(spec.calls, specials, compact=spec.compact)))
+    if not spec.calls.content:
+        return Translation(lark.grammar(calls_rules(spec.calls, specials, compact=spec.compact)))
+    schema = _backend_schema(spec.calls.content, spec)
+    rules = calls_rules(spec.calls, specials, compact=spec.compact, content=lark.one_of_json(schema.body))
+    return Translation(lark.grammar(rules), schema.one_of_places)
 
 
 def _check_size(num_characters: int) -> None:

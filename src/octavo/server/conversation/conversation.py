@@ -62,6 +62,6 @@ class Conversation:
     `{"type": "text", "text": ...}`), `tool_calls` with arguments as objects, `tool_call_id`, `name`, `reasoning`."""
     tool_use: ToolUse = field(default_factory=ToolUse)
     shape: StructuredSpec | None = None
-    """What the content must look like. With tools only where no call is possible, or nothing but calls."""
+    """What the content must look like. Where the model may call or not, it must be JSON."""
     reasoning: ReasoningOptions = field(default_factory=ReasoningOptions)
     template: TemplateOptions = field(default_factory=TemplateOptions)

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from octavo.errors import InvalidRequestError
 from octavo.request.params import SamplingParams
 from octavo.request.reasoning import ReasoningSpec
-from octavo.request.structured import StructuredKind, StructuredSpec
+from octavo.request.structured import CallsShape, StructuredKind, StructuredSpec
 from octavo.server.context import ServerContext
 from octavo.server.conversation.conversation import Conversation, ToolUse
 from octavo.server.conversation.dialect import Dialect
@@ -63,10 +65,6 @@ async def plan_answer(server: ServerContext, conversation: Conversation) -> Answ
 def _check(conversation: Conversation, dialect: Dialect) -> None:
     _check_end(conversation)
     _check_tools(conversation.tool_use, dialect)
-    shape, use = conversation.shape, conversation.tool_use
-    if shape is not None and use.offered and use.choice == "auto":
-        problem = "an answer of this shape could not call; set tool_choice to none or required, or leave out the tools"
-        raise InvalidRequestError(shape.field, str(shape.kind), problem)
 
 
 def _check_end(conversation: Conversation) -> None:
@@ -109,13 +107,37 @@ def _reading(conversation: Conversation, dialect: Dialect, opened: str) -> Readi
 
 
 def answer_shape(conversation: Conversation, dialect: Dialect) -> StructuredSpec | None:
-    """What the whole answer must look like: calls where they are required or strict, else as the conversation says."""
-    use = conversation.tool_use
-    if use.choice == "none" or dialect.tools is None or not _constrains(use):
-        return conversation.shape
-    wanted = dialect.tools.call_format(use.tools, use.choice, parallel=use.parallel)
-    return StructuredSpec(kind=StructuredKind.CALLS, calls=calls_shape(wanted), field="tools")
+    """What the whole answer must look like: calls where they are required or strict, calls or content of the
+    conversation's shape where both may be, else that shape.
+
+    Raises:
+        InvalidRequestError: calls cannot stand beside content of this shape.
+    """
+    use, shape = conversation.tool_use, conversation.shape
+    if use.choice == "none" or not use.tools or dialect.tools is None:
+        return shape
+    strict = any(tool.strict for tool in use.tools)
+    if use.choice == "auto" and shape is None and not strict:
+        return None
+    calls = calls_shape(dialect.tools.call_format(use.tools, use.choice, parallel=use.parallel))
+    if use.choice != "auto" or shape is None:
+        return StructuredSpec(kind=StructuredKind.CALLS, calls=calls, field="tools")
+    return _calls_or(calls, shape)
 
 
-def _constrains(use: ToolUse) -> bool:
-    return use.choice != "auto" or any(tool.strict for tool in use.tools)
+def _calls_or(calls: CallsShape, shape: StructuredSpec) -> StructuredSpec:
+    """Calls, or JSON of a shape."""
+    schema = {StructuredKind.JSON_OBJECT: '{"type": "object"}', StructuredKind.JSON_SCHEMA: shape.source}.get(
+        shape.kind
+    )
+    if schema is None or not calls.trigger:
+        problem = "an answer of this shape could not call; set tool_choice to none or required, or leave out the tools"
+        raise InvalidRequestError(shape.field, str(shape.kind), problem)
+    return StructuredSpec(
+        kind=StructuredKind.CALLS,
+        calls=msgspec.structs.replace(calls, content=schema),
+        strict=shape.strict,
+        compact=shape.compact,
+        closed_objects=shape.closed_objects,
+        field=shape.field,
+    )
