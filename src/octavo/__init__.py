@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from octavo.errors import OctavoError as OctavoError
     from octavo.request.params import SamplingParams as SamplingParams
     from octavo.request.pooling import PoolingParams as PoolingParams
+    from octavo.request.structured import StructuredKind as StructuredKind
+    from octavo.request.structured import StructuredSpec as StructuredSpec
 
 __version__ = "0.1.0"
 
@@ -21,8 +23,19 @@ _HOMES = {
     "OctavoError": "octavo.errors",
     "PoolingParams": "octavo.request.pooling",
     "SamplingParams": "octavo.request.params",
+    "StructuredKind": "octavo.request.structured",
+    "StructuredSpec": "octavo.request.structured",
 }
-__all__ = ["LLM", "AsyncLLM", "OctavoError", "PoolingParams", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "OctavoError",
+    "PoolingParams",
+    "SamplingParams",
+    "StructuredKind",
+    "StructuredSpec",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:

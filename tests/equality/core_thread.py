@@ -33,7 +33,7 @@ class CoreThread:
 
     def _run(self, config: EngineConfig, instrument: Instrument) -> None:
         ticks = iter(range(10**9))
-        core, info = build_core(config, resolve(config.model.model), lambda: float(next(ticks)), instrument)
+        core, info = build_core(config, resolve(config.model.model), lambda: 1e-6 * next(ticks), instrument)
         sockets = wire.addresses(self.folder)
         with zmq.Context() as context:
             lines = client_lines.connect(context, [sockets])

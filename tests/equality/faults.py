@@ -297,7 +297,7 @@ def disturbed_llm(model: str, fields: Fields, fault: Fault, instrument: Instrume
     """An `LLM` in which a fault happens."""
     config = EngineConfig.from_fields({"model": model, **fields})
     ticks = iter(range(10**9))
-    core, info = build_core(config, resolve(model), lambda: float(next(ticks)), instrument)
+    core, info = build_core(config, resolve(model), lambda: 1e-6 * next(ticks), instrument)
     return LLM.over(core, fault.words(config), info)
 
 

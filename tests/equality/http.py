@@ -18,6 +18,7 @@ import openai
 
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
+from octavo.request.structured import StructuredKind
 from tests.equality.settings import Fields
 from tests.equality.transcript import Answer, AnswerChoice, Fact, Transcript, Transcripts, exact
 from tests.equality.workload import Request, Workload, seeded
@@ -32,6 +33,8 @@ OPENAI_FIELDS = {
 }
 """Parameters that the client knows; the others go as `extra_body`."""
 NOT_SENT = {"detokenize", "bad_words_token_ids"}
+SHAPES = {StructuredKind.JSON_SCHEMA: "json", StructuredKind.REGEX: "regex"}
+"""Kinds of shapes by their names in a body."""
 
 Spell = Callable[[int], bytes]
 
@@ -164,6 +167,9 @@ def _body(params: SamplingParams) -> tuple[dict[str, Any], dict[str, Any]]:
     given = {name: value for name, value in msgspec.structs.asdict(params).items() if name not in NOT_SENT}
     given = {name: value for name, value in given.items() if value is not None and value != ()}
     given["logit_bias"] = {str(i): bias for i, bias in (params.logit_bias or {}).items()}
+    spec = params.structured_outputs
+    if spec is not None:
+        given["structured_outputs"] = {SHAPES[spec.kind]: spec.source, "disable_any_whitespace": spec.compact}
     known = {name: value for name, value in given.items() if name in OPENAI_FIELDS}
     extra = {name: value for name, value in given.items() if name not in OPENAI_FIELDS}
     return known, extra | {"return_token_ids": True}

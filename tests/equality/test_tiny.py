@@ -1,5 +1,8 @@
 """Same request, same tokens, same logprob bits: random models of every family, in every setting inside this process."""
 
+import json
+import re
+
 import pytest
 
 from octavo.request.outputs import FinishReason
@@ -8,7 +11,7 @@ from tests.equality.conftest import TinyBaseline
 from tests.equality.random_settings import random_settings
 from tests.equality.settings import NOTHING_FORESEEN, Again, Crowd, Setting, SharedByThreads, Streamed, pool_of
 from tests.equality.tiny_models import FAMILIES, FORMATS, POISONABLE
-from tests.equality.workload import failing, poisoned, reverse, shuffled
+from tests.equality.workload import Request, failing, poisoned, reverse, shuffled
 
 AHEAD = {"async_scheduling": True}
 ISAS: dict[str, Setting] = {isa: Crowd({"isa": isa}) for isa in INSTRUCTION_SETS}
@@ -179,9 +182,28 @@ def test_the_workload_brings_about_what_it_is_for(tiny_baseline: TinyBaseline, f
     assert ends["end of text"] == [(stop, None)]
     assert len({tuple(choice.token_ids) for choice in answers["three answers"].choices}) == 3
     assert answers["whole blocks in"].choices[0].token_ids != answers["the same, other seed"].choices[0].token_ids
-    assert all(len(set(c.token_ids)) > len(c.token_ids) // 3 for a in answers.values() for c in a.choices), (
-        "it repeats itself"
-    )
+    free = [answers[request.name] for request in tiny_baseline(family).workload if not has_shape(request)]
+    assert all(len(set(c.token_ids)) > len(c.token_ids) // 3 for a in free for c in a.choices), "it repeats itself"
+
+
+def has_shape(request: Request) -> bool:
+    return request.params.structured_outputs is not None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_of_a_shape_are_whole(tiny_baseline: TinyBaseline, family: str) -> None:
+    answers = tiny_baseline(family).answers
+    for name in ("a JSON object", "a list, two answers", "an expression"):
+        assert {choice.end[:2] for choice in answers[name].choices} == {(FinishReason.STOP, None)}
+    texts = {name: choice.text for name, answer in answers.items() for choice in answer.choices}
+    assert set(json.loads(texts["a JSON object"])) == {"name", "age"}
+    assert len(json.loads(texts["a list, two answers"])) >= 3
+    assert re.fullmatch(r"([A-Z][a-z]{3,5} ){2,3}[.!?]", texts["an expression"])
+    grown = tiny_baseline(family, "growing").answers
+    assert re.fullmatch("[a-z ]{20,90}", grown["growing in a shape"].choices[0].text)
+    (reasoned,) = grown["growing behind reasoning"].choices
+    behind = next(place for place, token in enumerate(reasoned.token_ids) if token in range(100, 200)) + 1
+    assert behind < len(reasoned.token_ids)
 
 
 def _check_preempting(baseline: Baseline, family: str, fields: dict[str, object]) -> None:

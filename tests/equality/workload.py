@@ -1,11 +1,14 @@
 """The requests whose answers must never change: every way of choosing tokens, and every shape that a kernel, the
 scheduler or the cache treats in its own way."""
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from octavo.request.params import SamplingParams
+from octavo.request.reasoning import ReasoningSpec
+from octavo.request.structured import StructuredKind, StructuredSpec
 
 Message = Mapping[str, str]
 
@@ -82,6 +85,25 @@ def seeded(seed: int, max_tokens: int, **more: object) -> SamplingParams:
     return greedy(max_tokens, **{"temperature": 1.0, "seed": seed, **more})
 
 
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "maximum": 199}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+LIST = {"type": "array", "items": {"enum": ["sheet", "page", 16, None]}, "minItems": 3, "maxItems": 5}
+
+
+def schema(value: object) -> StructuredSpec:
+    """Answers of a JSON schema, without white space."""
+    return StructuredSpec(kind=StructuredKind.JSON_SCHEMA, source=json.dumps(value), compact=True)
+
+
+def regex(source: str) -> StructuredSpec:
+    """Answers of a regular expression."""
+    return StructuredSpec(kind=StructuredKind.REGEX, source=source)
+
+
 STOPS = ("e", "a", "o", "i", "ing", "\n", "t")
 """Frequent enough that a random model writes one soon."""
 
@@ -138,6 +160,17 @@ def tiny_workload(vocab_size: int, eos_ids: Sequence[int]) -> Workload:
         Request("logit_bias", text[80:95], greedy(16, logit_bias={9: 5.0, 10: -100.0, 11: 2.5}, logprobs=6)),
         Request("few allowed", text[90:110], seeded(16, 16, allowed_token_ids=tuple(range(20, 60)), logprobs=1)),
         Request("bad words", text[100:117], seeded(17, 24, temperature=0.3, bad_words=("e", "in"), logprobs=1)),
+        Request("a JSON object", text[:40], seeded(19, 60, structured_outputs=schema(PERSON), logprobs=2)),
+        Request(
+            "a list, two answers",
+            text[110:131],
+            seeded(20, 60, n=2, structured_outputs=schema(LIST), frequency_penalty=0.3, ignore_eos=False, logprobs=1),
+        ),
+        Request(
+            "an expression",
+            text[:64],
+            greedy(40, structured_outputs=regex("([A-Z][a-z]{3,5} ){2,3}[.!?]"), repetition_penalty=1.4, logprobs=3),
+        ),
         Request("a text", "The printer folds a sheet into sixteen pages, and so", greedy(16, logprobs=1)),
         Request(
             "a conversation",
@@ -177,7 +210,18 @@ def growing_workload(vocab_size: int, _: Sequence[int]) -> Workload:
         for i in range(14)
     ]
     scored = [Request(f"scored {i}", text[i : i + 60], greedy(24, prompt_logprobs=1)) for i in range(3)]
-    return (*grown[:7], *scored, *grown[7:])
+    reasoning = ReasoningSpec(ends=tuple((i,) for i in range(100, 200)), is_open=True)
+    shaped = [
+        Request(
+            "growing in a shape", text[3:21], seeded(40, 60, structured_outputs=regex("[a-z ]{40,90}"), logprobs=1)
+        ),
+        Request(
+            "growing behind reasoning",
+            text[4:25],
+            seeded(41, 60, structured_outputs=schema({"type": "array"}), reasoning=reasoning, logprobs=1),
+        ),
+    ]
+    return (*grown[:4], shaped[0], *grown[4:7], *scored, *grown[7:10], shaped[1], *grown[10:])
 
 
 def branching_workload(vocab_size: int, _: Sequence[int]) -> Workload:

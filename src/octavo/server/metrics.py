@@ -255,6 +255,10 @@ class EngineFigures(Collector):
         gauges = {
             "sessions": ("Sessions that live.", load.num_sessions),
             "requests_waiting_for_kv": ("Waiting requests whose blocks are being loaded.", load.num_waiting_for_kv),
+            "requests_waiting_for_grammar": (
+                "Waiting requests whose grammar is being compiled.",
+                load.num_waiting_for_grammar,
+            ),
             "waiting_tokens": ("Known tokens of waiting requests, cached or not.", load.num_waiting_tokens),
             "running_tokens": ("Known tokens of running requests.", load.num_running_tokens),
             "tokens_to_run": ("Tokens of running requests that no planned step runs.", load.num_tokens_to_run),
