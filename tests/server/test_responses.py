@@ -11,6 +11,7 @@ import openai
 import pydantic
 import pytest
 
+from octavo.config import ServerConfig
 from octavo.request.repetition import RepetitionDetection
 from octavo.request.structured import StructuredKind
 from tests.server.conftest import FakeServer, wait_until
@@ -85,6 +86,7 @@ def test_instructions_and_items_make_the_prompt(server: FakeServer, client: open
     assert server.engine.seen[-2][0] == server.engine.seen[-1][0]
 
 
+HELLO: Any = [{"role": "user", "content": "hello"}]
 ANSWERS = {"text": "It rains.", "calls": CALL, "thought": THOUGHT, "all": f"<think>hm</think>{CALL}", "none": ""}
 
 
@@ -309,6 +311,40 @@ def test_a_client_that_leaves_ends_its_response(server: FakeServer, http: httpx.
     finally:
         server.in_loop(server.engine.gate.set)
     assert server.engine.records.num_records == before
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_a_client_that_stops_waiting_ends_its_answer(server: FakeServer, http: httpx.Client, path: str) -> None:
+    body = {"/v1/responses": {"input": "x"}, "/v1/messages": {"messages": HELLO, "max_tokens": 100}}[path]
+    server.in_loop(server.engine.gate.clear)
+    try:
+        with pytest.raises(httpx.ReadTimeout):
+            http.post(path, json=body, timeout=httpx.Timeout(30, read=0.3))
+        wait_until(lambda: not server.engine.live, "it has ended")
+    finally:
+        server.in_loop(server.engine.gate.set)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("/v1/responses", {"input": "x"}, {"type": "error", "code": "shutting_down", "sequence_number": 5}),
+        ("/v1/messages", {"messages": HELLO, "max_tokens": 100}, {"type": "error"}),
+    ],
+)
+def test_a_stream_that_a_shutdown_cuts_off_says_so(path: str, body: dict[str, Any], expected: dict[str, Any]) -> None:
+    with running_server(thinking, ServerConfig(port=0, shutdown_timeout=0)) as ending:
+        ending.in_loop(ending.engine.gate.clear)
+        with httpx.stream("POST", ending.url + path, json={**body, "stream": True}, timeout=30) as answer:
+            lines = answer.iter_lines()
+            first = next(lines)
+            ending.in_loop(ending.http.stop)
+            rest = [line for line in lines if line]
+    assert first.startswith("event: ")
+    assert rest[-2] == "event: error"
+    error = json.loads(rest[-1].removeprefix("data: "))
+    assert {name: error[name] for name in expected} == expected
+    assert "shutting down" in str(error)
 
 
 def test_async_client(server: FakeServer) -> None:
