@@ -5,6 +5,8 @@ import sys
 
 from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, Treatment, treatments
+from octavo.server.native.admin import DrainBody, PauseBody
+from octavo.server.native.requests import AbortBody
 from octavo.server.native.sessions import LeaseBody, SessionBody
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.completion_body import CompletionBody
@@ -20,6 +22,11 @@ PAGES: dict[str, tuple[tuple[str, type[RequestBody]], ...]] = {
     ),
     "embeddings": (("POST /v1/embeddings", EmbeddingBody),),
     "responses": (("POST /v1/responses", ResponseBody), ("POST /v1/responses/input_tokens", InputTokensBody)),
+    "operations": (
+        ("POST /v1/abort", AbortBody),
+        ("POST /admin/pause", PauseBody),
+        ("POST /admin/drain", DrainBody),
+    ),
     "anthropic": (("POST /v1/messages", MessagesBody), ("POST /v1/messages/count_tokens", CountTokensBody)),
 }
 """Page -> the endpoints whose fields stand at its end."""
