@@ -126,12 +126,11 @@ def test_tokens_behind_the_one_that_ends_are_dropped_with_their_logprobs():
     assert not engine.scheduler.has_work
 
 
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=30), st.data())
-def test_any_partition_of_the_tokens_into_steps_gives_the_same_answer(script, data):
+def run_in_parts(request, tokens, data):
+    """An answer of these tokens, several of which may come with a step; what is kept of them, and the last output."""
     engine = Engine(max_model_len=64)
-    request = make_request("a", 3, max_tokens=20, eos=(20,), stop_token_ids=(19,))
     engine.add(request)
-    kept, left, last = [], [*script, 20], None
+    kept, left, last = [], tokens, None
     while engine.scheduler.has_work:
         plan = engine.plan()
         count = data.draw(st.integers(1, len(left)))
@@ -140,6 +139,27 @@ def test_any_partition_of_the_tokens_into_steps_gives_the_same_answer(script, da
         engine.manager.check()
         kept += last.new_token_ids
         left = left[count:]
+    return kept, last
+
+
+@given(st.lists(st.integers(1, 3), min_size=24, max_size=30), st.integers(0, 9), st.data())
+def test_any_partition_finds_the_same_repetition(script, min_tokens, data):
+    detection = RepetitionDetection(max_pattern_size=3, min_count=3)
+    request = make_request("a", 3, max_tokens=24, min_tokens=min_tokens, repetition_detection=detection)
+    kept, last = run_in_parts(request, script, data)
+    ends = [
+        n
+        for n in range(max(3, min_tokens), 24)
+        if any(script[:n][-3 * size :] == script[n - size : n] * 3 for size in (1, 2, 3))
+    ]
+    assert kept == script[: ends[0] if ends else 24]
+    assert last.finish_reason == ("repetition" if ends else "length")
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=30), st.data())
+def test_any_partition_of_the_tokens_into_steps_gives_the_same_answer(script, data):
+    request = make_request("a", 3, max_tokens=20, eos=(20,), stop_token_ids=(19,))
+    kept, last = run_in_parts(request, [*script, 20], data)
     whole = [*script, 20][:20]
     ends = [i for i, token in enumerate(whole) if token >= 19]
     assert kept == whole[: ends[0] + 1] if ends else whole
