@@ -140,7 +140,7 @@ class Completions:
             encoded = Prompt(await fill_in_prompt(engine.tokenizer, markers, prompt, suffix, vocab_size))
         else:
             at_most = engine.info.max_model_len if body.truncate_prompt_tokens is None else None
-        encoded = await encode_prompt(engine, prompt, echo=echo, at_most=at_most)
+            encoded = await encode_prompt(engine, prompt, echo=echo, at_most=at_most)
         fitted = fit_prompt(
             encoded.token_ids,
             engine.info,
