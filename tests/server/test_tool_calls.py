@@ -8,7 +8,10 @@ import httpx
 import openai
 import pytest
 
+from octavo.config import ServerConfig
+from octavo.errors import ConfigError
 from octavo.request.structured import StructuredKind
+from octavo.server.conversation.dialect import Dialects
 from tests.server.conftest import FakeServer
 from tests.server.fake_engine import FakeEngine, FakeTokenizer
 from tests.server.running import running_server
@@ -193,3 +196,33 @@ def test_a_call_and_its_result_can_be_sent_back(server: FakeServer, client: open
     history: Any = [*HELLO, message, *results]
     again = client.chat.completions.create(model="fake", messages=history, tools=TOOLS)
     assert again.choices[0].message.content == "done"
+
+
+@pytest.mark.parametrize("flag", [None, "hermes"])
+def test_a_template_without_a_place_for_tools(flag: str | None) -> None:
+    async def start() -> FakeEngine:
+        return FakeEngine(template="{{ messages }}")
+
+    with running_server(start, ServerConfig(port=0, tool_call_parser=flag)) as running:
+        answer = httpx.post(f"{running.url}/v1/chat/completions", json={"messages": HELLO, "tools": TOOLS})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+        assert "--chat-template" in answer.json()["error"]["message"]
+
+
+def test_a_flag_names_the_format() -> None:
+    async def start() -> FakeEngine:
+        return FakeEngine(max_model_len=4096, template="{{ tools }} <tool_call>")
+
+    with running_server(start, ServerConfig(port=0, tool_call_parser="mistral")) as running:
+        running.engine.answer_with('[TOOL_CALLS]now[ARGS]{"a": 1}')
+        answer = httpx.post(f"{running.url}/v1/chat/completions", json={"messages": HELLO, "tools": TOOLS}).json()
+        (call,) = answer["choices"][0]["message"]["tool_calls"]
+        assert call["function"] == {"name": "now", "arguments": '{"a": 1}'}
+        assert len(call["id"]) == 9
+        assert call["id"].isalnum()
+
+
+@pytest.mark.parametrize("flag", ["tool_call_parser", "reasoning_parser"])
+def test_unknown_formats_are_refused_at_start(flag: str) -> None:
+    with pytest.raises(ConfigError, match=f"{flag}='hermez': known parsers are"):
+        Dialects(ServerConfig(**{flag: "hermez"}))

@@ -14,7 +14,7 @@ class Dialect:
     """How a model writes."""
 
     tools: ToolFamily | None = None
-    """None: its calls cannot be told from other text."""
+    """None: its chat template has no place for tools, so the model cannot be told of any."""
     reasoning: ReasoningFamily = NO_REASONING
 
 
@@ -30,5 +30,6 @@ class Dialects:
         self._reasoning = None if config.reasoning_parser is None else reasoning_family(config.reasoning_parser)
 
     def of(self, template: str) -> Dialect:
-        """The dialect of a model with this chat template."""
-        return Dialect(self._tools or recognised_family(template), self._reasoning or recognised_reasoning(template))
+        """The dialect of a model with this chat template. A flag names a format; it shows no tools to the model."""
+        tools = (self._tools or recognised_family(template)) if "tools" in template else None
+        return Dialect(tools, self._reasoning or recognised_reasoning(template))

@@ -86,7 +86,7 @@ def _check_end(conversation: Conversation) -> None:
 def _check_tools(use: ToolUse, dialect: Dialect) -> None:
     names = [tool.name for tool in use.tools]
     if use.offered and dialect.tools is None:
-        problem = "this model's chat template has no place for tools; name its format with --tool-call-parser"
+        problem = "this model's chat template has no place for tools; start with --chat-template FILE of one that has"
         raise InvalidRequestError("tools", names, problem)
     if isinstance(use.choice, NamedTool) and use.choice.name not in names:
         raise InvalidRequestError("tool_choice", use.choice.name, "is none of the tools")

@@ -77,5 +77,5 @@ def tool_use(tools: Sequence[FunctionTool] | None, choice: Any, parallel: bool |
         raise InvalidRequestError("tools", len(plain), f"must hold at most {MAX_TOOLS} tools")
     (name, times), *_ = [*Counter(tool.name for tool in plain).most_common(1), ("", 0)]
     if times > 1:
-        raise InvalidRequestError("tools", name, f"{times} tools have this name")
+        raise InvalidRequestError("tools", name, "two tools have this name")
     return ToolUse(tools=plain, choice="auto" if choice is None else choice, parallel=parallel is not False)
