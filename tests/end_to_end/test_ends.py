@@ -4,6 +4,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -70,7 +71,7 @@ def test_sigterm_lets_twenty_streams_of_both_apis_end(tiny_file: str) -> None:
         assert len(errors.splitlines()) == 1, errors
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("first", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_second_signal_ends_them_at_once_and_says_so(tiny_file: str, first: signal.Signals) -> None:
     with serve(tiny_file, *SLOW) as process:
         streams = open_streams(process)
@@ -86,6 +87,7 @@ def test_a_second_signal_ends_them_at_once_and_says_so(tiny_file: str, first: si
         )
 
 
+@pytest.mark.slow
 def test_streams_that_take_too_long_get_an_error(tiny_file: str) -> None:
     with serve(tiny_file, *SLOW, "--shutdown-timeout", "0.1") as process:
         streams = open_streams(process)
@@ -141,6 +143,7 @@ def test_the_log_in_json_is_json_alone_and_holds_nothing_secret(tiny_file: str) 
     assert [entry["level"] for entry in entries if "the engine died" in entry["message"]] == ["error"]
 
 
+@pytest.mark.slow
 def test_embeddings_are_in_the_access_log(tiny_file: str) -> None:
     with serve(tiny_file, "--log-format", "json", "--access-log") as process:
         answer = httpx.post(f"{process.url}/v1/embeddings", json={"input": ["one", "two words"]}, timeout=60)
@@ -176,3 +179,16 @@ def test_a_server_that_others_reach_without_a_key_says_so(tiny_file: str, flags:
     assert code == 0
     told = [json.loads(line)["message"] for line in errors.splitlines()]
     assert [message.startswith("reachable from other machines") for message in told] == [True] * warns
+
+
+@pytest.mark.slow
+def test_the_engine_process_speaks_the_same_way(tiny_file: str, tmp_path: Path) -> None:
+    """Here of a folder that another server has taken."""
+    flags = ("--kv-disk-path", str(tmp_path), "--kv-disk-size", "1MiB", "--log-format", "json")
+    with serve(tiny_file, *flags) as first, serve(tiny_file, *flags) as second:
+        for process in (second, first):
+            process.popen.send_signal(signal.SIGTERM)
+        (_, told), (_, quiet) = second.end(), first.end()
+    (entry,) = [json.loads(line) for line in told.splitlines()]
+    assert quiet == "" and (entry["process"], entry["level"]) == ("core", "warning")
+    assert entry["message"].startswith("KV blocks are not kept on disk, in ")
