@@ -34,7 +34,7 @@ def model_with(template: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return str(write.write_tiny_model(folder / "tiny.gguf"))
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k == "endless")) for k in TEMPLATES])
 def test_a_template_in_a_model_file_is_kept_in(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """B192. Whatever it does: no code runs, memory and time are bounded, the client gets a 400 or an empty text, and
     others go on meanwhile."""
