@@ -260,7 +260,7 @@ class ServerConfig:
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "must be in [0, 65535]")
         count = self.api_server_count
-        _require(1 <= count <= 64, "api_server_count", count, "must be in [1, 64]; one per 5,000 tokens a second or so")
+        _require(1 <= count <= 64, "api_server_count", count, "must be in [1, 64]; one per 10,000 tokens a second")
         _require(all(self.api_key), "api_key", "", "must not be empty; leave the flag out to ask for no key")
         _require(all(self.admin_key), "admin_key", "", "must not be empty; leave the flag out for no admin routes")
         for name in ("key_requests_per_minute", "key_tokens_per_minute", "key_concurrent_requests"):

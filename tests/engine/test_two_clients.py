@@ -8,7 +8,6 @@ import pytest
 
 from octavo import AsyncLLM, SamplingParams
 from octavo.config import EngineConfig
-from octavo.engine.core_hold import JoinedCore
 from octavo.engine.core_process import CoreProcess
 from octavo.errors import EngineDeadError
 from octavo.hub import resolve
@@ -23,10 +22,8 @@ async def two_clients(model: str, **settings: object) -> AsyncIterator[tuple[Asy
     files = resolve(model)
     with CoreProcess() as process:
         process.load(config, files, num_clients=2)
-        guest_hold = JoinedCore(process.folder, process.pid, 1)
-        owner, guest = await asyncio.gather(
-            AsyncLLM.attach(process, config, files), AsyncLLM.attach(guest_hold, config, files)
-        )
+        joining = AsyncLLM.join(process.join_order(config, files, client=1))
+        owner, guest = await asyncio.gather(AsyncLLM.attach(process, config, files), joining)
         process.note_connection()
         try:
             yield owner, guest, process
@@ -96,10 +93,8 @@ def test_why_a_core_cannot_start_is_told_to_both(tiny_model: str) -> None:
         files = resolve(tiny_model)
         with CoreProcess() as process:
             process.load(config, files, num_clients=2)
-            holds = (process, JoinedCore(process.folder, process.pid, 1))
-            failures = await asyncio.gather(
-                *(AsyncLLM.attach(hold, config, files) for hold in holds), return_exceptions=True
-            )
+            joining = AsyncLLM.join(process.join_order(config, files, client=1))
+            failures = await asyncio.gather(AsyncLLM.attach(process, config, files), joining, return_exceptions=True)
             assert [str(failure) for failure in failures] == [str(failures[0])] * 2
             assert "2048 positions" in str(failures[0])
 

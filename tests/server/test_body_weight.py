@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.server import body_weight
+from octavo.server.body import MAX_HEAVY_VALUES, MIN_VALUES
 from octavo.server.body_weight import weigh
 from tests.server.conftest import FakeServer
 
@@ -60,6 +61,18 @@ def test_a_body_of_too_many_values_is_refused_unread(
     error = answer.json()["error"]
     assert answer.status_code == 413 and error["code"] == "request_too_large"
     assert what in error["message"]
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("kind", ["heavy", "any"])
+def test_how_many_values_just_fit(server: FakeServer, kind: str, spare: int) -> None:
+    """Both bodies are refused for what they hold; one too many, and nobody looks at that any more."""
+    if kind == "heavy":  # the body, two keys, a text, an object, a key, a list
+        body: dict[str, Any] = {"prompt": "x", "metadata": {"a": [[]] * (MAX_HEAVY_VALUES - 7 + spare)}}
+    else:  # the body and the list are values, too
+        body = {"prompt": [1] * (MIN_VALUES - 1 + spare)}
+    answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=30)
+    assert answer.status_code == (413 if spare else 400), answer.text
 
 
 def test_a_long_text_is_no_weight(server: FakeServer) -> None:

@@ -89,6 +89,11 @@ ELSEWHERE = {
     "bytes of the request line and headers": "test_connections.py::test_what_is_no_http",
     "seconds until the headers, and until the body, have arrived": "test_connections.py::test_half_a_head",
     "bytes of a body": "test_limits.py::test_a_body_of_exactly_the_limit",
+    "objects, lists and texts in a body of 64 KiB or more": "test_body_weight.py::test_how_many_values_just_fit",
+    "values in such a body, or twice the context's tokens if that is more": (
+        "test_body_weight.py::test_how_many_values_just_fit"
+    ),
+    "tokens of one text": "../text/test_least_tokens.py::test_a_text_of_too_many_tokens_is_refused",
     "seconds that an idle connection is kept": "test_limits.py::test_idle_connections",
     "connections of one API process": "test_connections.py::test_too_many_connections",
     "requests of a key in 60 seconds": "test_key_limits.py::test_requests_per_minute",

@@ -144,7 +144,7 @@ def _instructed(
     from octavo.server.api_processes import ApiProcesses
 
     others = ApiProcesses(spawn)
-    others.load(server, engine, files, process)
+    others.load(server, lambda client: process.join_order(engine, files, client))
     return others
 
 

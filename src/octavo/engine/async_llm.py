@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from octavo.config import EngineConfig
 from octavo.engine.client import CoreClient
-from octavo.engine.core_hold import CoreHold
+from octavo.engine.core_hold import CoreHold, JoinedCore, JoinOrder
 from octavo.engine.core_process import CoreProcess
 from octavo.engine.embedding import EmbeddingOutput, EmbeddingStream
 from octavo.engine.input import InputProcessor, Message, Prompt, RequestOptions
@@ -68,6 +68,15 @@ class AsyncLLM:
         process = CoreProcess()
         process.load(config, files)
         return await cls.attach(process, config, files)
+
+    @classmethod
+    async def join(cls, order: JoinOrder) -> "AsyncLLM":
+        """Another client of a core process; waits until that is ready.
+
+        Raises:
+            OctavoError: as of `attach`.
+        """
+        return await cls.attach(JoinedCore(order), order.config, order.model)
 
     @classmethod
     async def attach(cls, process: CoreHold, config: EngineConfig, files: ModelFiles) -> "AsyncLLM":

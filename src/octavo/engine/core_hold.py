@@ -4,6 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
+from octavo.config import EngineConfig
+from octavo.hub.files import ModelFiles
+
 
 class CoreHold(Protocol):
     """A core process, as far as a client has a say in its life."""
@@ -45,15 +50,26 @@ class CoreHold(Protocol):
         ...
 
 
+class JoinOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process needs to become another client of a core process."""
+
+    config: EngineConfig
+    model: ModelFiles
+    folder: Path
+    core_pid: int
+    client: int
+    """Which one it is to be."""
+
+
 class JoinedCore:
     """A core process that another process has started, watches and ends. That one tells when it is gone."""
 
     is_owned = False
 
-    def __init__(self, folder: Path, pid: int, client: int) -> None:
-        self.folder = folder
-        self.pid = pid
-        self.client = client
+    def __init__(self, order: JoinOrder) -> None:
+        self.folder = order.folder
+        self.pid = order.core_pid
+        self.client = order.client
 
     async def wait(self) -> int:
         """Never returns: only a parent learns of the end of its child."""

@@ -15,6 +15,7 @@ from typing import Self
 import octavo.log
 from octavo.config import EngineConfig
 from octavo.engine import wire
+from octavo.engine.core_hold import JoinOrder
 from octavo.engine.wire import StartOrder
 from octavo.hub.files import ModelFiles
 
@@ -101,6 +102,10 @@ class CoreProcess:
 
         threading.Thread(target=watch, name="core-watch", daemon=True).start()
         return await ended
+
+    def join_order(self, config: EngineConfig, model: ModelFiles, client: int) -> JoinOrder:
+        """What another process needs to become this client, of those that `load` has announced."""
+        return JoinOrder(config=config, model=model, folder=self.folder, core_pid=self.pid, client=client)
 
     def note_connection(self) -> None:
         """One more client's connections stand. After the last one nobody needs the sockets' names any more."""

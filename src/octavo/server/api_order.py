@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 
-from octavo.config import EngineConfig, ServerConfig
+from octavo.config import ServerConfig
+from octavo.engine.core_hold import JoinOrder
 from octavo.engine.wire import decode_path, encode_path
-from octavo.hub.files import ModelFiles
 from octavo.log import LogSettings
 
 
@@ -14,14 +14,19 @@ class ApiOrder(msgspec.Struct, frozen=True, kw_only=True):
     """All that it needs; it crosses a private pair of sockets, since it holds API keys."""
 
     server: ServerConfig
-    engine: EngineConfig
-    model: ModelFiles
-    folder: Path
-    """Where the core's clients bind their sockets, and API processes share memory."""
-    core_pid: int
-    process: int
-    """Which API process it is, and which client of the core; the first is 0."""
+    core: JoinOrder
+    """In its folder API processes share memory; the client's number is the process's, too. The first is 0."""
     log: LogSettings
+
+    @property
+    def process(self) -> int:
+        """Which API process it is."""
+        return self.core.client
+
+    @property
+    def folder(self) -> Path:
+        """Where API processes share memory."""
+        return self.core.folder
 
 
 BUSY_FILE, USAGE_FILE = "busy", "usage"

@@ -11,7 +11,6 @@ import socket
 
 import octavo.log
 from octavo.engine.async_llm import AsyncLLM
-from octavo.engine.core_hold import JoinedCore
 from octavo.errors import OctavoError
 from octavo.server import metric_totals
 from octavo.server.api_keys import load_keys
@@ -71,8 +70,7 @@ async def _end_at_once(_: bytes) -> None:
 
 
 async def _serve(order: ApiOrder, link: PeerLink, handlers: dict[Word, Handler], listener: SharedListener) -> bool:
-    core = JoinedCore(order.folder, order.core_pid, order.process)
-    engine = await AsyncLLM.attach(core, order.engine, order.model)
+    engine = await AsyncLLM.join(order.core)
     try:
         context = _context(order, engine, link)
         server = HttpServer(context)

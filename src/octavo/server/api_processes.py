@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import octavo.log
-from octavo.config import EngineConfig, ServerConfig
+from octavo.config import ServerConfig
 from octavo.engine.async_llm import AsyncLLM
+from octavo.engine.core_hold import JoinOrder
 from octavo.engine.core_process import CoreProcess
 from octavo.errors import EngineDeadError
-from octavo.hub.files import ModelFiles
 from octavo.server import metric_totals
 from octavo.server.api_order import ApiOrder, encode_order
 from octavo.server.api_spawn import ApiProcess, ApiSpawn
@@ -57,18 +57,14 @@ class ApiProcesses:
         self.lost: str | None = None
         """Why the server cannot go on: one of them has ended by itself."""
 
-    def load(self, server: ServerConfig, engine: EngineConfig, model: ModelFiles, core: CoreProcess) -> None:
-        """Orders them to serve the model of a core process."""
+    def load(self, server: ServerConfig, core_for: Callable[[int], JoinOrder]) -> None:
+        """Orders them to serve.
+
+        Args:
+            core_for: how a client of that number joins the core.
+        """
         for process in self._processes:
-            order = ApiOrder(
-                server=server,
-                engine=engine,
-                model=model,
-                folder=core.folder,
-                core_pid=core.pid,
-                process=process.number,
-                log=octavo.log.current(),
-            )
+            order = ApiOrder(server=server, core=core_for(process.number), log=octavo.log.current())
             process.send(framed(Message(Word.ORDER, 0, encode_order(order))))
 
     @asynccontextmanager
@@ -144,15 +140,12 @@ class ApiProcesses:
         async def failed(reason: bytes) -> None:
             member.failure = reason.decode()
 
-        async def stop(_: bytes) -> None:
-            self._stop()
-
         async def totals(own: bytes) -> bytes:
             member.figures = metric_totals.decode(own)
             others = [other for other in self._members if other is not member]
             return metric_totals.encode(metric_totals.added_up([self._own(), *await self._figures(others)]))
 
-        return {Word.READY: ready, Word.FAILED: failed, Word.STOP: stop, Word.TOTALS: totals}
+        return {Word.READY: ready, Word.FAILED: failed, Word.TOTALS: totals}
 
     async def totals(self, own: Sequence[Figures]) -> list[Figures]:
         """See `Siblings.totals`."""
@@ -175,10 +168,6 @@ class ApiProcesses:
         reason = await engine.wait_dead()
         for member in self._members:
             member.link.tell(Word.DEAD, reason.encode())
-
-    def drain(self) -> None:
-        """See `Siblings.drain`."""
-        self._stop()
 
     def stop(self) -> None:
         """Tells all to drain; at the second time to end at once."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from octavo.config import ModelConfig, SchedulerConfig, ServerConfig
 from octavo.request.params import MAX_BAD_WORDS, MAX_N
 from octavo.request.pin import MAX_LEASE_S, MAX_SESSIONS_PER_TENANT
-from octavo.server.body import MAX_DIGITS, MAX_NESTING
+from octavo.server.body import MAX_DIGITS, MAX_HEAVY_VALUES, MAX_NESTING, MIN_VALUES
 from octavo.server.http_protocol import KEEP_ALIVE_S, MAX_HEAD_BYTES
 from octavo.server.native.requests import MAX_NAME_CHARS, MAX_NAMES
 from octavo.server.openai.completion_body import MAX_PROMPTS
@@ -15,6 +15,7 @@ from octavo.server.openai.completions import MAX_ANSWERS
 from octavo.server.openai.generation_body import MAX_BAD_WORD_CHARS, MAX_STOP_CHARS, MAX_STOP_STRINGS
 from octavo.server.openai.message import MAX_MESSAGES
 from octavo.server.openai.tool_body import MAX_TOOLS
+from octavo.text.library_encoder import MAX_TOKENS
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ LIMITS = (
         "--receive-timeout",
     ),
     Limit("bytes of a body", _SERVER.max_body_bytes, "413", "--max-body-bytes"),
+    Limit("objects, lists and texts in a body of 64 KiB or more", MAX_HEAVY_VALUES, "413"),
+    Limit("values in such a body, or twice the context's tokens if that is more", MIN_VALUES, "413"),
+    Limit("tokens of one text", MAX_TOKENS, "400"),
     Limit("seconds that an idle connection is kept", KEEP_ALIVE_S, "it is closed"),
     Limit("connections of one API process", "open files less 128", "503 `too_many_connections`", "--max-connections"),
     Limit("requests of a key in 60 seconds", "none", "429 `rate_limit_exceeded`", "--key-requests-per-minute"),

@@ -26,7 +26,7 @@ class Word(StrEnum):
     FAILED = "failed"
     """From it: it cannot start; the reason."""
     STOP = "stop"
-    """To all: drain, and at the second time end; from one of them: have all drain."""
+    """To all: drain, and at the second time end."""
     DEAD = "dead"
     """To all: the engine is gone; the reason."""
     FIGURES = "figures"

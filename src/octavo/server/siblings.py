@@ -19,10 +19,6 @@ class Siblings(Protocol):
         """What all have counted, given what this one has. Never less than before for want of an answer."""
         ...
 
-    def drain(self) -> None:
-        """Has all of them drain and end."""
-        ...
-
 
 class Alone:
     """A server of one process."""
@@ -30,9 +26,6 @@ class Alone:
     async def totals(self, own: Sequence[Figures]) -> list[Figures]:
         """See `Siblings.totals`."""
         return list(own)
-
-    def drain(self) -> None:
-        """See `Siblings.drain`: nobody else has to be told."""
 
 
 class Elders:
@@ -51,7 +44,3 @@ class Elders:
         except TimeoutError:
             pass  # it is busy
         return metric_totals.added_up([own, self._others])
-
-    def drain(self) -> None:
-        """See `Siblings.drain`."""
-        self._parent.tell(Word.STOP)
