@@ -28,7 +28,7 @@ class Probe:
     """A request that grows with a number."""
 
     fits: Any
-    """A body that is taken, at the limit."""
+    """A body that is taken, at the limit; not a dict where that cannot be shown with a stand-in for an engine."""
     exceeds: Any
     """One beyond it."""
     path: str = V1
@@ -64,6 +64,17 @@ PROBES = {
     "`bad_words`": Probe({"bad_words": ["zzz"] * 1024}, {"bad_words": ["zzz"] * 1025}, param="bad_words"),
     "characters of a bad word": Probe({"bad_words": ["z" * 1024]}, {"bad_words": ["z" * 1025]}, param="bad_words[0]"),
     "`top_logprobs`, `logprobs`, `prompt_logprobs`": Probe({"logprobs": 20}, {"logprobs": 21}, param="logprobs"),
+    "ids in `logprob_token_ids`": Probe(
+        {"logprobs": 0, "logprob_token_ids": list(range(128))},
+        {"logprobs": 0, "logprob_token_ids": list(range(129))},
+        param="logprob_token_ids",
+    ),
+    "bytes of `logits_processors`": Probe(
+        None, {"logits_processors": {"x": {"y": "z" * 65536}}}, param="logits_processors"
+    ),
+    "inputs in `input` of embeddings": Probe(
+        {"input": ["x"] * 2048}, {"input": ["x"] * 2049}, "/v1/embeddings", "input"
+    ),
     "`tools`": Probe(
         {"messages": [HI], "tools": []},
         {"messages": [HI], "tools": [tool(number) for number in range(1025)]},

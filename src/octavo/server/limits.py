@@ -5,13 +5,14 @@ import sys
 from dataclasses import dataclass
 
 from octavo.config import ModelConfig, SchedulerConfig, ServerConfig
-from octavo.request.params import MAX_BAD_WORDS, MAX_N
+from octavo.request.params import MAX_BAD_WORDS, MAX_LOGPROB_TOKEN_IDS, MAX_N, MAX_PROCESSOR_ARGS_BYTES
 from octavo.request.pin import MAX_LEASE_S, MAX_SESSIONS_PER_TENANT
 from octavo.server.body import MAX_DIGITS, MAX_HEAVY_VALUES, MAX_NESTING, MIN_VALUES
 from octavo.server.http_protocol import KEEP_ALIVE_S, MAX_HEAD_BYTES
 from octavo.server.native.requests import MAX_NAME_CHARS, MAX_NAMES
 from octavo.server.openai.completion_body import MAX_PROMPTS
 from octavo.server.openai.completions import MAX_ANSWERS
+from octavo.server.openai.embedding_body import MAX_INPUTS
 from octavo.server.openai.generation_body import MAX_BAD_WORD_CHARS, MAX_STOP_CHARS, MAX_STOP_STRINGS
 from octavo.server.openai.message import MAX_MESSAGES
 from octavo.server.openai.tool_body import MAX_TOOLS
@@ -65,7 +66,10 @@ LIMITS = (
     Limit("`bad_words`", MAX_BAD_WORDS, "400"),
     Limit("characters of a bad word", MAX_BAD_WORD_CHARS, "400"),
     Limit("`top_logprobs`, `logprobs`, `prompt_logprobs`", ModelConfig().max_logprobs, "400", "--max-logprobs"),
+    Limit("ids in `logprob_token_ids`", MAX_LOGPROB_TOKEN_IDS, "400"),
+    Limit("bytes of `logits_processors`", MAX_PROCESSOR_ARGS_BYTES, "400"),
     Limit("`tools`", MAX_TOOLS, "400"),
+    Limit("inputs in `input` of embeddings", MAX_INPUTS, "400"),
     Limit("characters of `cache_salt`", 128, "400"),
     Limit("characters of `session_id`", 128, "400"),
     Limit("seconds of a session's lease", MAX_LEASE_S, "400"),
