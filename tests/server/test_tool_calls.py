@@ -140,6 +140,8 @@ def test_required_calls_are_constrained(
         == calls
     )
     assert (shape.calls.min_calls, shape.calls.max_calls) == (1, most)
+    (now,) = [call for call in shape.calls.calls if '"now"' in call.begin]
+    assert json.loads(now.schema)["additionalProperties"] is False, "without parameters it takes no arguments"
 
 
 def test_strict_tools_are_constrained_from_the_marker_on(server: FakeServer, client: openai.OpenAI) -> None:

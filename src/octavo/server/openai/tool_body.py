@@ -49,7 +49,8 @@ class FunctionTool(StrictModel):
         )
 
 
-NO_ARGUMENTS = {"type": "object", "properties": {}}
+NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+"""What a function without `parameters` takes, as OpenAI has it."""
 
 
 def _choice(value: Any) -> Any:
