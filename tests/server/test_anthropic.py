@@ -432,7 +432,7 @@ def user(*blocks: Any) -> dict[str, Any]:
         ({"system": [{"type": "image"}]}, "system[0]"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
         ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name"),
-        ({"tools": [TOOL, TOOL]}, "two tools"),
+        ({"tools": [TOOL, TOOL]}, "tools have this name"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "none"}}, "tool_choice"),
