@@ -45,7 +45,7 @@ def test_random_disconnects_and_aborts_leave_nothing(
     with caplog.at_level(logging.WARNING):
         traffic.run(server.url)
         check(server, before, complaints)
-    assert traffic.ends["cut"] > 20 and traffic.ends["aborted"] > 10 and traffic.ends["nothing"] == 0, traffic.ends
+    assert traffic.ends["cut"] > 20 and traffic.ends["aborted"] > 3 and traffic.ends["nothing"] == 0, traffic.ends
     assert [record.getMessage() for record in caplog.records] == []
 
 
