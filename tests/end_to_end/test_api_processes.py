@@ -32,6 +32,12 @@ class Caller(http.client.HTTPConnection):
         self.request(method, path, content, {"Content-Type": "application/json", **headers})
         return self.getresponse()
 
+    def status(self, method: str, path: str, **headers: str) -> int:
+        """Of an answer that is of no other interest."""
+        answer = self.ask(method, path, **headers)
+        answer.read()
+        return answer.status
+
     def json(self, method: str, path: str, body: dict[str, Any] | None = None, **headers: str) -> Any:
         """The answer, which must be a good one."""
         answer = self.ask(method, path, body, **headers)
@@ -200,7 +206,7 @@ def test_a_killed_core_is_told_by_all_processes_and_ends_with_1(tiny_file: str) 
         server.core.kill()
         for answer in streams:
             assert streamed(answer)[-1]["error"]["code"] == "engine_dead"
-        assert [caller.ask("GET", "/health").status for caller in server.callers] == [503] * 2
+        assert [caller.status("GET", "/health") for caller in server.callers] == [503] * 2
         code, errors = server.process.end()
         assert code == 1
         assert "the engine died" in errors
@@ -217,3 +223,26 @@ def test_when_the_first_process_is_killed_all_others_end(tiny_file: str) -> None
             return not [one for one in rest if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
         wait_until(all_gone, "all processes have ended")
+
+
+def test_a_request_can_be_looked_up_and_aborted_through_any_process_by_its_key_only(shared: Family) -> None:
+    first, second, third = shared.connected()
+    body = LONG | {"stream": True, "n": 8}
+    answer = shared.callers[0].ask("POST", "/v1/completions", body, **ONE, **{"X-Request-Id": "mine"})
+    assert first.status("GET", "/v1/requests/mine", **TWO) == 404
+    assert second.json("GET", "/v1/requests/mine", **ONE)["status"] == "live"
+    order = {"request_id": "mine"}
+    assert third.json("POST", "/v1/abort", order, **TWO)["aborted"] == []
+    aborted = third.json("POST", "/v1/abort", order, **ONE)["aborted"]
+    events = streamed(answer)
+    assert aborted == [events[0]["id"]]
+    assert [event["choices"][0]["finish_reason"] for event in events].count("abort") == 8
+    assert second.json("GET", "/v1/requests/mine", **ONE)["status"] == "finished"
+
+
+def test_a_stored_response_is_found_through_any_process_by_its_key_only(shared: Family) -> None:
+    body = {"input": "hi", "max_output_tokens": 16, "store": True}
+    made = shared.callers[0].json("POST", "/v1/responses", body, **ONE)
+    for caller in shared.connected():
+        assert caller.json("GET", f"/v1/responses/{made['id']}", **ONE)["output"] == made["output"]
+        assert caller.status("GET", f"/v1/responses/{made['id']}", **TWO) == 404
