@@ -54,7 +54,7 @@ def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf"))
 
 
-@pytest.fixture(scope="session", params=["tiny", "smollm2-135m"])
+@pytest.fixture(scope="package", params=["tiny", "smollm2-135m"])
 def served(request: pytest.FixtureRequest, tiny_file: str) -> Iterator[Served]:
     """Both models, one after the other."""
     file = tiny_file if request.param == "tiny" else str(model_path(request.param))
@@ -66,7 +66,7 @@ def served(request: pytest.FixtureRequest, tiny_file: str) -> Iterator[Served]:
             made.local.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tiny(tiny_file: str) -> Iterator[Served]:
     """The tiny model alone, for what needs no sense in the answers."""
     with serving(tiny_file) as server:

@@ -27,15 +27,20 @@ def enum_schema(size: int) -> dict[str, Any]:
 
 
 MESSAGE = {"role": "user", "content": "a"}
-HOSTILE: dict[str, tuple[str, dict[str, Any], set[int]]] = {
-    "text of 15 MiB": ("/v1/completions", {"prompt": "many words, all alike; " * (15 * MIB // 23)}, {400}),
-    "a long text": ("/v1/completions", {"prompt": "many words " * (MIB // 22), "truncate_prompt_tokens": 9}, {200}),
-    "five million ids": ("/v1/completions", {"prompt": [1] * 5_000_000}, {413}),
-    "three million lists": ("/v1/completions", {"prompt": "x", "metadata": {"a": [[]] * 3_000_000}}, {413}),
-    "300,000 messages": ("/v1/chat/completions", {"messages": [MESSAGE] * 300_000}, {413}),
-    "5,000 messages": ("/v1/chat/completions", {"messages": [MESSAGE] * 5_000}, {400}),
-    "an enum of 5,000": ("/v1/chat/completions", {"messages": [MESSAGE], "response_format": enum_schema(5_000)}, {400}),
-}
+
+
+def hostile() -> dict[str, tuple[str, dict[str, Any], set[int]]]:
+    """Bodies that take long, and the statuses that they may get. Made when they are sent: they are large."""
+    shaped = {"messages": [MESSAGE], "response_format": enum_schema(5_000)}
+    return {
+        "text of 15 MiB": ("/v1/completions", {"prompt": "many words, all alike; " * (15 * MIB // 23)}, {400}),
+        "a long text": ("/v1/completions", {"prompt": "many words " * (MIB // 22), "truncate_prompt_tokens": 9}, {200}),
+        "five million ids": ("/v1/completions", {"prompt": [1] * 5_000_000}, {413}),
+        "three million lists": ("/v1/completions", {"prompt": "x", "metadata": {"a": [[]] * 3_000_000}}, {413}),
+        "300,000 messages": ("/v1/chat/completions", {"messages": [MESSAGE] * 300_000}, {413}),
+        "5,000 messages": ("/v1/chat/completions", {"messages": [MESSAGE] * 5_000}, {400}),
+        "an enum of 5,000": ("/v1/chat/completions", shaped, {400}),
+    }
 
 
 class ControlStream:
@@ -102,7 +107,7 @@ def probed_s(url: str, end: threading.Event) -> float:
 
 
 def test_hostile_bodies_hold_up_nobody(url: str) -> None:
-    bodies = {name: (path, json.dumps(body).encode(), fits) for name, (path, body, fits) in HOSTILE.items()}
+    bodies = {name: (path, json.dumps(body).encode(), fits) for name, (path, body, fits) in hostile().items()}
     end, probes = threading.Event(), [0.0]
     prober = threading.Thread(target=lambda: probes.append(probed_s(url, end)))
     with ControlStream(url, 700) as control:

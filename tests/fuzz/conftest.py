@@ -11,7 +11,7 @@ from tests.end_to_end.conftest import serving
 from tests.server.conftest import quick_httpx  # noqa: F401 - an autouse fixture
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a server over a model with random weights, which can chat."""
     file = write_tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf")
@@ -19,7 +19,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def description(url: str) -> dict[str, Any]:
     """What the server says of itself."""
     answer: dict[str, Any] = httpx.get(f"{url}/openapi.json").json()

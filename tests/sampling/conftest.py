@@ -54,7 +54,7 @@ class Both:
     llm: LLM
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def both(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """With a logits processor, `nudge`."""
     folder = tmp_path_factory.mktemp("served")

@@ -190,7 +190,7 @@ def test_what_is_no_expression_of_the_dialect(source: str, message: str) -> None
         matcher_of(StructuredSpec(kind=StructuredKind.REGEX, source=source))
 
 
-@pytest.mark.parametrize("choices", [tuple("x" * i for i in range(20_001)), ("x" * 1_100_000,)])
+@pytest.mark.parametrize("choices", [tuple(map(str, range(20_001))), ("x" * 1_100_000,)])
 def test_choices_are_bounded(choices: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidRequestError, match="at most"):
         matcher_of(StructuredSpec(kind=StructuredKind.CHOICE, choices=choices))
