@@ -46,7 +46,7 @@ def test_a_port_in_use_ends_the_start_with_the_reason(tiny_file: str) -> None:
     command += ["--kv-events-endpoint", engine.info.endpoint]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert f"kv_events_endpoint='{engine.info.endpoint}': is taken by another process; end that one" in done.stderr
+    assert f"--kv-events-endpoint='{engine.info.endpoint}': is taken by another process; end that one" in done.stderr
     engine.core.close()
 
 

@@ -160,9 +160,9 @@ def test_a_stopped_core_does_not_stop_the_probes(tiny_file: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--max-model-len", "100000"], "max_model_len=100000"),
+        (["--max-model-len", "100000"], "--max-model-len=100000"),
         (["--num-kv-blocks", "3"], "block"),
-        (["--chat-template", "/nowhere/x.jinja"], "chat_template='/nowhere/x.jinja'"),
+        (["--chat-template", "/nowhere/x.jinja"], "--chat-template='/nowhere/x.jinja'"),
     ],
 )
 def test_what_cannot_start_says_why_in_one_line(tiny_file: str, arguments: list[str], message: str) -> None:

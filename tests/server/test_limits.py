@@ -47,7 +47,7 @@ PROBES = {
     "`n`": Probe({"n": 128}, {"n": 129}, param="n"),
     "answers, prompts times `n`": Probe({"prompt": ["x"] * 32, "n": 128}, {"prompt": ["x"] * 33, "n": 128}, param="n"),
     "strings in `stop`": Probe({"stop": ["x"] * 64}, {"stop": ["x"] * 65}, param="stop"),
-    "characters of a stop string": Probe({"stop": "x" * 1024}, {"stop": ["y", "x" * 1025]}, param="stop"),
+    "characters of a stop string": Probe({"stop": ["y", "x" * 1024]}, {"stop": "x" * 1025}, param="stop"),
     "ids in `stop_token_ids`": Probe(
         {"stop_token_ids": list(range(len(VOCAB)))}, {"stop_token_ids": [7] * (len(VOCAB) + 1)}, param="stop_token_ids"
     ),

@@ -354,12 +354,14 @@ class CoreClient:
 
 
 _START_ERRORS: dict[str, type[OctavoError]] = {
-    kind.__name__: kind for kind in (ConfigError, ModelFileError, UnsupportedModelError, OutOfMemoryError)
+    kind.__name__: kind for kind in (ModelFileError, UnsupportedModelError, OutOfMemoryError)
 }
 
 
 def _start_error(failure: wire.Failure) -> OctavoError:
-    """The core's error as the same class, so that a caller's handling does not depend on the process border. Only the
-    message crosses it, hence no call of the class, whose arguments are other than a message."""
+    """The core's error as the same class, so that a caller's handling does not depend on the process border. But for a
+    ConfigError only the message crosses it, hence no call of the class, whose arguments are other than a message."""
+    if failure.error == ConfigError.__name__:
+        return ConfigError(failure.field, failure.value, failure.problem)
     kind = _START_ERRORS.get(failure.error, EngineDeadError)
     return kind.__new__(kind, failure.message)

@@ -81,7 +81,7 @@ def _serve(
     try:
         core, info = build_core(order.config, order.model, time.monotonic)
     except OctavoError as error:
-        lines.send_all(Kind.FAILED, wire.Failure(error=type(error).__name__, message=str(error)))
+        lines.send_all(Kind.FAILED, wire.failure_of(error))
         return 1
     # What lives now lives for good. Unfrozen, a full collection would walk it all in mid-step.
     gc.collect()
@@ -106,7 +106,7 @@ def serve_core(core: EngineCore, info: EngineInfo, lines: ClientLines, loads: Lo
         CoreLoop(core, lines, loads).run()
     except Exception as error:
         log.critical("the engine core broke", exc_info=error)
-        lines.send_all(Kind.DEAD, wire.Failure(error=type(error).__name__, message=str(error)))
+        lines.send_all(Kind.DEAD, wire.failure_of(error))
         return 1
     finally:
         loads.close()

@@ -16,6 +16,7 @@ import msgspec
 from octavo.config import EngineConfig
 from octavo.engine.output import EngineInfo
 from octavo.engine.refusals import refused_output
+from octavo.errors import ConfigError
 from octavo.hub.files import ModelFiles
 from octavo.log import LogSettings
 from octavo.request.control import ControlReply, ControlRequest, Refusal
@@ -48,11 +49,24 @@ class Addresses(NamedTuple):
     """See `load_window`."""
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a core could not start or had to end: the error's class name (in octavo.errors) and its message."""
 
     error: str
     message: str
+    field: str = ""
+    """Of a ConfigError: the setting, and its value for people, and what is wrong with it."""
+    value: str | int | float | None = None
+    problem: str = ""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What crosses of an error."""
+    name, message = type(error).__name__, str(error)
+    if not isinstance(error, ConfigError):
+        return Failure(error=name, message=message)
+    value = error.value if isinstance(error.value, str | int | float | None) else str(error.value)
+    return Failure(error=name, message=message, field=error.field, value=value, problem=error.problem)
 
 
 class StartOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ class StreamOptions(StrictModel):
 def _stop_list(value: Any) -> Any:
     """One stop string or a list of them, as a list."""
     if isinstance(value, str):
-        return [value]
+        value = [value]
     listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
     if value is not None and not listed:
         raise ValueError("must be a string or a list of strings")
@@ -43,6 +43,9 @@ StopList = Annotated[
     BeforeValidator(_stop_list),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}),
 ]
+
+
+BadWords = list[Annotated[str, Field(max_length=MAX_BAD_WORD_CHARS)]] | None
 
 
 class RepetitionBody(StrictModel):
@@ -86,9 +89,7 @@ class GenerationBody(RequestBody):
     include_stop_str_in_output: Annotated[bool | None, Honoured()] = None
     ignore_eos: Annotated[bool | None, Honoured("go on past the model's end ids")] = None
     skip_special_tokens: Annotated[bool | None, Honoured("true by default")] = None
-    bad_words: Annotated[
-        list[Annotated[str, Field(max_length=MAX_BAD_WORD_CHARS)]] | None, Honoured("words that must not appear")
-    ] = None
+    bad_words: Annotated[BadWords, Honoured("words that must not appear")] = None
     allowed_token_ids: Annotated[list[int] | None, Honoured("only these can be sampled")] = None
     logprob_token_ids: Annotated[
         list[int] | None, Honoured("with logprobs: those of these ids (up to 128) in place of the most probable ones")

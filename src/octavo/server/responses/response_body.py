@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from octavo.errors import InvalidRequestError
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
-from octavo.server.openai.generation_body import GenerationBody, RepetitionBody, StopList
+from octavo.server.openai.generation_body import BadWords, GenerationBody, RepetitionBody, StopList
 from octavo.server.openai.message import MAX_MESSAGES
 from octavo.server.responses.items import Item
 from octavo.server.responses.tools import AnyTool, TextOptions, ToolChoiceField
@@ -122,7 +122,7 @@ class ResponseBody(PromptBody):
     min_tokens: Annotated[int | None, Honoured("no end before this many tokens")] = None
     ignore_eos: Annotated[bool | None, Honoured("go on past the model's end ids")] = None
     logit_bias: Annotated[dict[int, float] | None, Honoured("token id to [-100, 100]")] = None
-    bad_words: Annotated[list[str] | None, Honoured("words that must not appear")] = None
+    bad_words: Annotated[BadWords, Honoured("words that must not appear")] = None
     allowed_token_ids: Annotated[list[int] | None, Honoured("only these can be sampled")] = None
     repetition_detection: Annotated[
         RepetitionBody | None, Honoured("the response is incomplete, by `repetition`, when it repeats itself so often")
