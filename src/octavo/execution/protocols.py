@@ -14,7 +14,7 @@ from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
 from octavo.request.ready import ReadyEvent
 from octavo.request.structured import StructuredSpec
-from octavo.scheduling.plan import BlockCopy, StepPlan, StepResult
+from octavo.scheduling.plan import BlockCopy, NewRequestData, StepPlan, StepResult
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
@@ -173,6 +173,31 @@ class Sampler(Protocol):
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
         """Logprobs of given target tokens `[rows]` (prompt logprobs): no sampling state is touched."""
+        ...
+
+
+class Proposer(Protocol):
+    """Guesses what comes next in requests. A guess costs or saves time and never changes a token: the sampler draws as
+    if alone and keeps what was guessed right.
+
+    The runner tells it of every request that it holds; all calls come from the thread of the steps.
+    """
+
+    def add(self, slot: int, request: NewRequestData) -> None:
+        """A request is new in a slot, or has come back after preemption: its known tokens, prompt first."""
+        ...
+
+    def extend(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Tokens that have been drawn for a slot, behind those known before."""
+        ...
+
+    def remove(self, slot: int) -> None:
+        """Forgets the request in a slot; it ended, or was preempted."""
+        ...
+
+    def propose(self, slot: int, max_tokens: int) -> Sequence[int]:
+        """At most `max_tokens` >= 1 tokens that may come next, in order; none where it has no guess. Changes nothing
+        that a later answer depends on. What it raises costs the request its drafts, and no more."""
         ...
 
 
