@@ -31,6 +31,10 @@ class NewRequestData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     of reach."""
     pooling: PoolingParams | None = None
     """Set: a vector is wanted of the prompt, and no token."""
+    tenant: str = ""
+    """Whose it is: nothing is guessed for one tenant from another's text."""
+    cache_salt: str | None = None
+    """Nor for one salt from another's."""
 
 
 class BlockCopy(msgspec.Struct, frozen=True, array_like=True):

@@ -76,6 +76,8 @@ def _new_request_data(request: SchedulerRequest) -> NewRequestData:
         eos_token_ids=request.request.eos_token_ids,
         block_ids=request.blocks.block_ids(),
         pooling=request.request.pooling,
+        tenant=request.request.tenant,
+        cache_salt=request.request.cache_salt,
     )
 
 

@@ -1,0 +1,5 @@
+"""Guesses of what comes next in an answer, for the sampler to verify: see docs/speculation.md.
+
+`Proposer` is the contract inside this room; `build.proposer_named` makes what `--speculation` names, and
+`one_by_one.OneByOne` is what the runner asks.
+"""

@@ -1,0 +1,87 @@
+"""The contract of proposers: drafts by slot, with what they are worth.
+
+The runner asks through `octavo.execution.protocols.Proposer`, which `one_by_one.OneByOne` implements over this one.
+Here drafts come for a whole batch, since a model that drafts runs its requests together, and with what is expected of
+them, so that a chain can choose.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from octavo.request.params import SamplingParams
+
+
+class DraftedRequest(Protocol):
+    """What a proposer is told of a request; the runner's record of it (`NewRequestData`) is one."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """All known tokens: prompt, then (after preemption) outputs."""
+        ...
+
+    @property
+    def num_prompt_tokens(self) -> int: ...
+
+    @property
+    def params(self) -> SamplingParams: ...
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is. No guess for one tenant is made of another's text: how fast an answer comes would tell what
+        that says."""
+        ...
+
+    @property
+    def cache_salt(self) -> str | None:
+        """Within a tenant, only requests of equal salt are guessed from each other's texts."""
+        ...
+
+
+class Draft(NamedTuple):
+    """A guess of what comes next in one request."""
+
+    token_ids: Sequence[int]
+    """In order; may be empty."""
+    expected: float
+    """How many of them are likely to be right, counted from the first on until one is not; 0 to `len(token_ids)`.
+    An estimate by which chains choose: no token depends on it."""
+
+
+NO_DRAFT = Draft((), 0.0)
+
+
+class Proposer(Protocol):
+    """Guesses what comes next in the requests of some slots.
+
+    A guess saves or costs time and never changes a token. It should still be reproducible: what is proposed depends on
+    the calls before and on nothing else, no clock and no random source. All calls come from one thread, between steps;
+    none may hold Python's lock for long.
+
+    Tokens are told when they are certain: a draft that was wrong has never been part of the text, so nothing is ever
+    taken back. State that a draft model computes for tokens that did not come is its own to discard: at `extend` it
+    sees which of its last draft did.
+    """
+
+    def add(self, slot: int, request: DraftedRequest) -> None:
+        """A request is new in a free slot, or has come back after a preemption with all its tokens so far."""
+        ...
+
+    def extend(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Tokens that have been drawn in a slot, behind those known before."""
+        ...
+
+    def remove(self, slot: int) -> None:
+        """Forgets the request in a slot: it ended or was preempted."""
+        ...
+
+    def propose(self, slots: Sequence[int], max_tokens: Sequence[int]) -> list[Draft]:
+        """Drafts for some slots, one each, in order.
+
+        Asking changes nothing that a later answer depends on. A step that fails is run again, in parts: the same slot
+        may be asked twice for the same place.
+
+        Args:
+            slots: distinct, each of them added.
+            max_tokens: >= 1 each; the most that its draft may hold.
+        """
+        ...
