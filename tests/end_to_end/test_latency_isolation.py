@@ -27,6 +27,10 @@ def enum_schema(size: int) -> dict[str, Any]:
 
 
 MESSAGE = {"role": "user", "content": "a"}
+FRAMES = {
+    "type": "video_url",
+    "video_url": {"url": "data:video/jpeg;base64," + ",".join(["/9j/4AAQSkZJRg=="] * 10_000)},
+}
 
 
 def hostile() -> dict[str, tuple[str, dict[str, Any], set[int]]]:
@@ -39,6 +43,7 @@ def hostile() -> dict[str, tuple[str, dict[str, Any], set[int]]]:
         "three million lists": ("/v1/completions", {"prompt": "x", "metadata": {"a": [[]] * 3_000_000}}, {413}),
         "300,000 messages": ("/v1/chat/completions", {"messages": [MESSAGE] * 300_000}, {413}),
         "5,000 messages": ("/v1/chat/completions", {"messages": [MESSAGE] * 5_000}, {400}),
+        "ten thousand frames": ("/v1/chat/completions", {"messages": [{"role": "user", "content": [FRAMES]}]}, {400}),
         "an enum of 5,000": ("/v1/chat/completions", shaped, {400}),
     }
 

@@ -59,6 +59,24 @@ def test_a_client_that_leaves_ends_its_generation(server: FakeServer, stream: bo
     assert server.engine.num_generated == generated
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_a_connection_used_before(server: FakeServer, stream: bool) -> None:
+    """The second request of a connection ends with it as the first would."""
+    server.in_loop(server.engine.gate.set)
+    connection = send_raw(server.url, {"prompt": "x", "max_tokens": 2})
+    answer = b""
+    while b'"usage"' not in answer or not answer.endswith(b"}"):
+        answer += connection.recv(10_000)
+    server.in_loop(server.engine.gate.clear)
+    payload = json.dumps(ENDLESS | {"stream": stream}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(payload)}\r\n\r\n"
+    connection.sendall(head.encode() + payload)
+    wait_until(lambda: len(server.engine.live) == 1, "the second request runs")
+    connection.close()
+    wait_until(lambda: not server.engine.live, "the generation ended")
+    wait_until(lambda: server.context.state.in_flight == 0, "the request is forgotten")
+
+
 def test_many_aborted_streams_leave_nothing_behind(server: FakeServer) -> None:
     server.in_loop(server.engine.gate.set)
     for number in range(60):
