@@ -42,7 +42,7 @@ def test_special_tokens_of_a_template_are_one_id_each(tmp_path: Path) -> None:
             assert (len(turns), len(set(turns)), len(ends), len(set(ends))) == (4, 1, 3, 1), pieces
             assert not any(a + b == "<|" for a, b in pairwise(pieces)), "in no place letter by letter"
             own = (
-                "<tool_call>" if architecture == "llama" else "\n\n"
+                "<tool_call>" if architecture == "qwen2" else "\n\n"
             )  # typed as user-defined: found in plain text, too
             told = http.post("/tokenize", json={"prompt": f"a{own}b"}).json()["tokens"]
             assert own in [http.post("/detokenize", json={"tokens": [i]}).json()["prompt"] for i in told]
