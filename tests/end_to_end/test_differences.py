@@ -167,13 +167,14 @@ def test_usage_is_what_was_tokenized_returned_and_counted(tiny: Served) -> None:
     usages, prompts_of_answers = [], 0
     for body in (
         {"prompt": "hello there"},
-        {"prompt": ["hello there", "x" * 40], "n": 3, "temperature": 1, "seed": 1},
+        {"prompt": ["hello there", "x" * 40], "n": 3},
         {"messages": [{"role": "user", "content": "hello"}], "n": 2},
         {"prompt": "stop here", "logit_bias": {str(tiny.server.engine.info.eos_token_ids[0]): 100}},
     ):
         chat = "messages" in body
         path = "/v1/chat/completions" if chat else "/v1/completions"
-        answer = post(tiny, path, max_tokens=7, return_token_ids=True, **body)
+        body |= {"max_tokens": 7, "temperature": 1, "seed": 5}
+        answer = post(tiny, path, return_token_ids=True, **body)
         texts = [None] if chat else body["prompt"] if isinstance(body["prompt"], list) else [body["prompt"]]
         ids = [
             post(tiny, "/tokenize", **({"messages": body["messages"]} if text is None else {"prompt": text}))["tokens"]
@@ -185,7 +186,7 @@ def test_usage_is_what_was_tokenized_returned_and_counted(tiny: Served) -> None:
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
         streamed = httpx.post(
             tiny.server.url + path,
-            json=body | {"max_tokens": 7, "stream": True, "stream_options": {"include_usage": True}},
+            json=body | {"stream": True, "stream_options": {"include_usage": True}},
             timeout=60,
         )
         last = json.loads(streamed.text.split("\n\n")[-3].removeprefix("data: "))["usage"]
