@@ -25,4 +25,5 @@ NB_MODULE(_native, m) {
   octavo::bind_executor(m);
   octavo::bind_batch(m);
   octavo::bind_peaks(m);
+  octavo::bind_speculation(m);
 }

@@ -238,3 +238,40 @@ def float_peak(pool: ThreadPool, isa: str, seconds: float) -> float:
 
 def read_peak(pool: ThreadPool, isa: str, seconds: float, num_bytes: int) -> float:
     """Most bytes read per second from `num_bytes` of memory in huge pages, which should exceed all caches."""
+
+# --- speculation --------------------------------------------------------------------------------------------------
+
+class NgramIndex:
+    """One growing text, and where its last tokens stood before. ValueError unless 1 <= min_n <= max_n <= 32."""
+
+    def __init__(self, min_n: int, max_n: int) -> None: ...
+    def extend(self, token_ids: Sequence[int]) -> None:
+        """Tokens behind those known. Many are taken in without Python's lock: no other call may overlap."""
+
+    def draft(self, max_tokens: int) -> tuple[list[int], int]:
+        """(`max_tokens` tokens, n) behind the most recent earlier place of the longest n-gram at the end of the text;
+        ([], 0) where it never stood before."""
+
+    def __len__(self) -> int: ...
+    @property
+    def num_bytes(self) -> int: ...
+
+class SuffixAutomaton:
+    """All contexts of a growing text, and what followed them how often. Tokens below 0 part texts from each other."""
+
+    def __init__(self) -> None: ...
+    def extend(self, token_ids: Sequence[int]) -> None:
+        """Tokens behind those known. Many are taken in without Python's lock: no other call may overlap."""
+
+    def draft(self, max_tokens: int, min_chance: float) -> tuple[list[int], float, int]:
+        """(tokens, how many of them are likely to be right, length of the context) behind the text, for as long as
+        the product of their chances is at least `min_chance`."""
+
+    def draft_after(self, tail: Sequence[int], max_tokens: int, min_chance: float) -> tuple[list[int], float, int]:
+        """The same behind another text that ends in `tail`."""
+
+    def __len__(self) -> int:
+        """Tokens taken in."""
+
+    @property
+    def num_bytes(self) -> int: ...

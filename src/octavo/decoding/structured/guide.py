@@ -80,6 +80,12 @@ class Guide:
         self.is_over = self._ends_here()
         return self.is_over
 
+    def forced_tokens(self) -> list[int]:
+        """See `Matcher.forced_tokens`; none where reasoning is open or may begin."""
+        if self._is_free or self._matcher is None or self._reasoning is not None:
+            return []
+        return self._matcher.forced_tokens()
+
     @property
     def _is_free(self) -> bool:
         return self._reasoning is not None and self._reasoning.phase is ReasoningPhase.INSIDE

@@ -136,6 +136,15 @@ class GuidedSampler:
         """See `Sampler`."""
         return self._sampler.score(logits, targets, num_logprobs)
 
+    def forced_tokens(self, slot: int) -> list[int]:
+        """What must come next in a slot but for how the text is cut into tokens: see `Guide.forced_tokens`. To be asked
+        before `prepare`: masks that are being made are dropped."""
+        guide = self._guides.get(slot)
+        if guide is None or guide.is_over:
+            return []
+        self._settle()
+        return guide.forced_tokens()
+
     def _follow(self, row: int, guide: Guide, sampled: SampledRows, problem: str | None) -> None:
         """Takes note of what was drawn for a row, unless that failed before."""
         if problem is None and row in sampled.errors:

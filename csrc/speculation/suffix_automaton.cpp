@@ -1,0 +1,163 @@
+#include "speculation/suffix_automaton.h"
+
+#include <algorithm>
+
+#include "speculation/hashing.h"
+
+namespace octavo {
+namespace {
+
+constexpr size_t kFirstSlots = 64;
+
+template <class T>
+size_t bytes_of(const std::vector<T>& values) {
+  return values.capacity() * sizeof(T);
+}
+
+}  // namespace
+
+SuffixAutomaton::SuffixAutomaton() : slots_(kFirstSlots, -1) { add_state(0, -1); }
+
+void SuffixAutomaton::extend(const int32_t* token_ids, size_t count) {
+  for (size_t i = 0; i < count; i++) append(token_ids[i]);
+}
+
+SuffixDraft SuffixAutomaton::draft(int max_tokens, double min_chance) const {
+  return draft_from(shorter({last_, at(last_).length}), max_tokens, min_chance);
+}
+
+SuffixDraft SuffixAutomaton::draft_after(const int32_t* token_ids, size_t count, int max_tokens,
+                                         double min_chance) const {
+  Context context{0, 0};
+  for (size_t i = 0; i < count; i++) {
+    int32_t edge = edge_of(context.state, token_ids[i]);
+    while (edge < 0 && context.state != 0) {
+      context = shorter(context);
+      edge = edge_of(context.state, token_ids[i]);
+    }
+    if (edge >= 0) context = {edges_[static_cast<size_t>(edge)].target, context.length + 1};
+  }
+  return draft_from(context, max_tokens, min_chance);
+}
+
+size_t SuffixAutomaton::num_bytes() const { return bytes_of(states_) + bytes_of(edges_) + bytes_of(slots_); }
+
+void SuffixAutomaton::append(int32_t token) {
+  const int32_t from = last_;
+  last_ = add_state(at(from).length + 1, 0);
+  link_up(last_, from, token);
+  count_end(last_);
+}
+
+// Leads to `state` from all suffixes of the text before that `token` never followed, and finds its link.
+void SuffixAutomaton::link_up(int32_t state, int32_t from, int32_t token) {
+  int32_t edge = -1;
+  for (; from >= 0; from = at(from).link) {
+    edge = edge_of(from, token);
+    if (edge >= 0) break;
+    add_edge(from, token, state);
+  }
+  if (from < 0) return;
+  const int32_t target = edges_[static_cast<size_t>(edge)].target;
+  at(state).link = at(target).length == at(from).length + 1 ? target : split(from, token, target);
+}
+
+// Parts the shorter contexts of `target`, which end at one more place from now on, from the longer ones.
+int32_t SuffixAutomaton::split(int32_t from, int32_t token, int32_t target) {
+  const int32_t part = add_state(at(from).length + 1, at(target).link);
+  at(part).count = at(target).count;
+  at(part).last_end = at(target).last_end;
+  for (int32_t e = at(target).first_edge; e >= 0; e = edges_[static_cast<size_t>(e)].next) {
+    const Edge copied = edges_[static_cast<size_t>(e)];
+    add_edge(part, copied.token, copied.target);
+  }
+  at(target).link = part;
+  for (; from >= 0; from = at(from).link) {
+    Edge& edge = edges_[static_cast<size_t>(edge_of(from, token))];
+    if (edge.target != target) break;
+    edge.target = part;
+  }
+  return part;
+}
+
+void SuffixAutomaton::count_end(int32_t state) {
+  const int32_t end = at(state).length;
+  for (int i = 0; i < kMaxCounted && state > 0; i++, state = at(state).link) {
+    at(state).count++;
+    at(state).last_end = end;
+  }
+}
+
+int32_t SuffixAutomaton::add_state(int32_t length, int32_t link) {
+  states_.push_back({length, link, 0, 0, -1});
+  return static_cast<int32_t>(states_.size()) - 1;
+}
+
+void SuffixAutomaton::add_edge(int32_t source, int32_t token, int32_t target) {
+  if (2 * (edges_.size() + 1) > slots_.size()) grow();
+  slots_[slot_of(source, token)] = static_cast<int32_t>(edges_.size());
+  edges_.push_back({token, target, at(source).first_edge, source});
+  at(source).first_edge = static_cast<int32_t>(edges_.size()) - 1;
+}
+
+// The slot of an edge, or the empty one where it belongs.
+size_t SuffixAutomaton::slot_of(int32_t source, int32_t token) const {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = hash_with(static_cast<uint32_t>(source) * 0x9e3779b97f4a7c15ull, static_cast<uint32_t>(token)) & mask;
+  for (; slots_[slot] >= 0; slot = (slot + 1) & mask) {
+    const Edge& edge = edges_[static_cast<size_t>(slots_[slot])];
+    if (edge.source == source && edge.token == token) break;
+  }
+  return slot;
+}
+
+int32_t SuffixAutomaton::edge_of(int32_t source, int32_t token) const { return slots_[slot_of(source, token)]; }
+
+void SuffixAutomaton::grow() {
+  slots_.assign(2 * slots_.size(), -1);
+  for (size_t e = 0; e < edges_.size(); e++)
+    slots_[slot_of(edges_[e].source, edges_[e].token)] = static_cast<int32_t>(e);
+}
+
+SuffixAutomaton::Context SuffixAutomaton::shorter(Context context) const {
+  const int32_t link = at(context.state).link;
+  return link < 0 ? Context{0, 0} : Context{link, at(link).length};
+}
+
+// The token to draft behind a context, and its chance.
+SuffixAutomaton::Choice SuffixAutomaton::choose(Context context) const {
+  Choice best{nullptr, 0};
+  int64_t total = 0;
+  for (int32_t e = at(context.state).first_edge; e >= 0; e = edges_[static_cast<size_t>(e)].next) {
+    const Edge& edge = edges_[static_cast<size_t>(e)];
+    const State& behind = at(edge.target);
+    total += behind.count;
+    if (edge.token < 0) continue;
+    const State* so_far = best.edge == nullptr ? nullptr : &at(best.edge->target);
+    const bool is_better = so_far == nullptr || behind.count > so_far->count ||
+                           (behind.count == so_far->count && behind.last_end > so_far->last_end);
+    if (is_better) best.edge = &edge;
+  }
+  if (best.edge != nullptr) best.chance = at(best.edge->target).count / (double(total) + 1.0 / context.length);
+  return best;
+}
+
+SuffixDraft SuffixAutomaton::draft_from(Context context, int max_tokens, double min_chance) const {
+  SuffixDraft out{{}, 0, context.length};
+  double chance = 1;
+  while (static_cast<int>(out.token_ids.size()) < max_tokens && context.state > 0) {
+    const Choice choice = choose(context);
+    if (choice.edge == nullptr) {  // the text ended there each time
+      context = shorter(context);
+      continue;
+    }
+    chance *= choice.chance;
+    if (chance < min_chance) break;
+    out.expected += chance;
+    out.token_ids.push_back(choice.edge->token);
+    context = {choice.edge->target, context.length + 1};
+  }
+  return out;
+}
+
+}  // namespace octavo
