@@ -93,6 +93,27 @@ def test_a_body_that_nobody_reads_ends_too(impatient: FakeServer) -> None:
         assert closed
 
 
+PROBE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_half_a_head_behind_a_request(impatient: FakeServer) -> None:
+    """What came in one piece with a request counts as begun when that is answered."""
+    answers = everything(connect(impatient, PROBE + b"GET /health HT"))
+    assert answers.count(b"HTTP/1.1 ") == 2
+    assert b"HTTP/1.1 408 " in answers
+
+
+def test_the_second_of_two_answers_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection with a request on it is not idle, also if that request came before the first was answered."""
+    monkeypatch.setattr("octavo.server.http_server.KEEP_ALIVE_S", 0)
+    body = b'{"prompt": "x", "max_tokens": 50, "stream": true}'
+    post = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with running_server(fake) as running:
+        answers = everything(connect(running, PROBE + post))
+    assert answers.count(b"HTTP/1.1 200 ") == 2
+    assert b"[DONE]" in answers
+
+
 def test_slow_clients_do_not_hold_up_others(impatient: FakeServer) -> None:
     with ExitStack() as stack:
         for _ in range(2):

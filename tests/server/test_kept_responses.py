@@ -137,6 +137,25 @@ def test_tokens_are_counted_as_they_are_used(server: FakeServer, client: openai.
         client.responses.input_tokens.count(model="fake", input=[])
 
 
+def test_a_call_that_was_cut_off_ends_its_chain(server: FakeServer, client: openai.OpenAI, http: httpx.Client) -> None:
+    say(server, CALL)
+    cut: Any = next(
+        made
+        for length in range(1, 200)
+        if (made := client.responses.create(model="fake", input="a", tools=[TOOL], max_output_tokens=length))
+        .output[-1]
+        .type
+        == "function_call"
+    )
+    assert (cut.status, cut.output[-1].status) == ("incomplete", "incomplete")
+    body = {"input": "b", "previous_response_id": cut.id}
+    for path in ("/v1/responses", "/v1/responses/input_tokens"):
+        answer = http.post(path, json=body)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["param"] == "previous_response_id"
+        assert "cut off" in answer.json()["error"]["message"]
+
+
 def test_two_may_go_on_from_one(server: FakeServer, client: openai.OpenAI) -> None:
     first = client.responses.create(model="fake", input="a", max_output_tokens=1)
     for text in ("left", "right"):

@@ -215,6 +215,50 @@ def test_lone_surrogates(http: httpx.Client, field: str, text: str) -> None:
     check_error(http.post(V1, content=f'{{"prompt": "x", "max_tokens": 1, "{field}": {text}}}'), 400)
 
 
+ARGUMENTS = [
+    '{"a": ' * 900 + "1" + "}" * 900,
+    '{"a": NaN}',
+    '{"a": [1e999]}',
+    '{"a": "\\ud800"}',
+    "[]",
+    '{"a": ' + "1" * 5000 + "}",
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=lambda text: text[:16])
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+def test_a_text_of_json_keeps_the_rules_of_a_body(http: httpx.Client, path: str, arguments: str) -> None:
+    call = {"name": "f", "arguments": arguments}
+    if path == CHAT:
+        body: dict[str, Any] = {"messages": [HI, {"role": "assistant", "tool_calls": [{"id": "a", "function": call}]}]}
+        field = "messages[1].tool_calls[0].function.arguments"
+    else:
+        body, field = {"input": [HI, {"type": "function_call", "call_id": "a", **call}]}, "input[1].arguments"
+    check_error(http.post(path, json=body), 400, field)
+
+
+OPEN_OBJECTS = [
+    (CHAT, {"messages": [HI], "chat_template_kwargs": {"a": "HUGE"}}, "chat_template_kwargs"),
+    (CHAT, {"messages": [HI], "documents": [{"a": ["HUGE"]}]}, "documents[0]"),
+    (CHAT, {"messages": [HI], "tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": "HUGE"}}}]},
+     "tools[0].function.parameters"),
+    ("/v1/responses", {"input": "x", "chat_template_kwargs": {"a": "HUGE"}}, "chat_template_kwargs"),
+    ("/v1/messages", {"messages": [HI], "max_tokens": 1, "chat_template_kwargs": {"a": "HUGE"}},
+     "chat_template_kwargs"),
+    ("/tokenize", {"messages": [HI], "chat_template_kwargs": {"a": "HUGE"}}, "chat_template_kwargs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body", "field"), OPEN_OBJECTS)
+def test_numbers_are_finite_in_objects_of_any_shape(
+    http: httpx.Client, path: str, body: dict[str, Any], field: str
+) -> None:
+    answer = http.post(path, content=json.dumps(body).replace('"HUGE"', "1e999"))
+    assert answer.status_code == 400, answer.text
+    assert "finite" in answer.text
+    assert field in answer.text
+
+
 NAMED = [
     (V1, {"prompt": "x", "temperature": -1}, "temperature", "-1", "[0, 100]"),
     (V1, {"prompt": "x", "n": 0}, "n", "0", "[1, 128]"),

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from octavo.server.fields import StrictModel
+from octavo.server.json_object import JsonObject
 
 CacheControl = dict[str, Any] | None
 """Where a prompt may be cached: here prefixes are cached everywhere, so the mark changes nothing."""
@@ -26,7 +27,7 @@ class ToolUseBlock(StrictModel):
     type: Literal["tool_use"]
     id: str
     name: str
-    input: dict[str, Any]
+    input: JsonObject
     cache_control: CacheControl = None
     caller: Any = None
     toolset_name: None = None
@@ -104,7 +105,7 @@ class ClientTool(StrictModel):
     """A function of the client's."""
 
     name: str
-    input_schema: dict[str, Any]
+    input_schema: JsonObject
     description: str | None = None
     type: Literal["custom"] | None = None
     strict: bool | None = None

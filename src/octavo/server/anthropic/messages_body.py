@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from octavo.errors import InvalidRequestError
 from octavo.server.anthropic.blocks import AnyTool, CacheControl, InputMessage, Text
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
+from octavo.server.json_object import JsonObject
 from octavo.server.openai.generation_body import MAX_STOP_CHARS, MAX_STOP_STRINGS, GenerationBody
 from octavo.server.openai.message import MAX_MESSAGES
 
@@ -107,7 +108,7 @@ class ConversationBody(RequestBody):
     output_config: Annotated[
         OutputConfig | None, Honoured("`format`: a JSON schema; `effort` goes to the chat template")
     ] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("variables for the chat template")] = None
+    chat_template_kwargs: Annotated[JsonObject | None, Honoured("variables for the chat template")] = None
     cache_control: Annotated[CacheControl, Harmless("prefixes are cached wherever they end")] = None
 
     speed: Annotated[Any, Refused("there is one speed", neutral=("standard",))] = None

@@ -15,6 +15,7 @@ from octavo.server.context import ServerContext, tenant_of
 from octavo.server.conversation.rendering import render
 from octavo.server.endpoints import json_response
 from octavo.server.fields import Honoured, RequestBody
+from octavo.server.json_object import JsonObject
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.chat_conversation import conversation_of
 from octavo.server.openai.message import Messages
@@ -47,7 +48,7 @@ class SessionBody(RequestBody):
     ] = None
     messages: Annotated[Messages | None, Honoured("a conversation, in place of `prompt`")] = None
     add_generation_prompt: Annotated[bool | None, Honoured("with `messages`; false by default")] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("with `messages`")] = None
+    chat_template_kwargs: Annotated[JsonObject | None, Honoured("with `messages`")] = None
     cache_salt: Annotated[str | None, Honoured("of the requests that are to find the prompt")] = None
 
 

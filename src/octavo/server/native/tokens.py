@@ -11,6 +11,7 @@ from octavo.server.context import ServerContext
 from octavo.server.conversation.plan import plan_answer
 from octavo.server.endpoints import json_response
 from octavo.server.fields import Honoured, RequestBody
+from octavo.server.json_object import JsonObject
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.chat_conversation import conversation_of
 from octavo.server.openai.message import Messages
@@ -29,12 +30,12 @@ class TokenizeBody(RequestBody):
     parse_special_tokens: Annotated[bool | None, Honoured("false by default: their spellings are text")] = None
     tools: Annotated[list[FunctionTool] | None, Honoured("with `messages`")] = None
     tool_choice: Annotated[ChoiceField, Honoured("with `messages`; `none`: the model is not told of tools")] = None
-    documents: Annotated[list[dict[str, Any]] | None, Honoured("with `messages`")] = None
+    documents: Annotated[list[JsonObject] | None, Honoured("with `messages`")] = None
     reasoning_effort: Annotated[str | None, Honoured("with `messages`")] = None
     add_generation_prompt: Annotated[bool | None, Honoured("with `messages`; true by default")] = None
     continue_final_message: Annotated[bool | None, Honoured("with `messages`")] = None
     chat_template: Annotated[str | None, Honoured("with `messages`; only with `--trust-request-chat-template`")] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("with `messages`")] = None
+    chat_template_kwargs: Annotated[JsonObject | None, Honoured("with `messages`")] = None
     return_token_strs: Annotated[bool | None, Honoured("`token_strs` beside `tokens`")] = None
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from octavo.errors import InvalidRequestError
 from octavo.server.fields import Harmless, Honoured, Refused
+from octavo.server.json_object import JsonObject
 from octavo.server.openai.generation_body import GenerationBody
 from octavo.server.openai.message import Messages
 from octavo.server.openai.tool_body import ChoiceField, FunctionTool
@@ -31,7 +32,7 @@ class ChatBody(GenerationBody):
     chat_template: Annotated[
         str | None, Honoured("in place of the model's; only with `--trust-request-chat-template`")
     ] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("variables for the chat template")] = None
+    chat_template_kwargs: Annotated[JsonObject | None, Honoured("variables for the chat template")] = None
     add_generation_prompt: Annotated[bool | None, Honoured("true by default, false with `continue_final_message`")] = (
         None
     )
@@ -44,7 +45,7 @@ class ChatBody(GenerationBody):
     return_prompt_text: Annotated[bool | None, Honoured("`prompt_text`, the rendered prompt, beside the choices")] = (
         None
     )
-    documents: Annotated[list[dict[str, Any]] | None, Honoured("for templates that read them")] = None
+    documents: Annotated[list[JsonObject] | None, Honoured("for templates that read them")] = None
 
     metadata: Annotated[dict[str, Any] | None, Harmless("not stored")] = None
     safety_identifier: Annotated[str | None, Harmless("not stored")] = None

@@ -1,11 +1,11 @@
 """Chat messages: checked and brought to the plain form that chat templates read."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from octavo.server.fields import StrictModel
+from octavo.server.json_object import finite, object_of
 
 
 def _text_content(value: Any) -> Any:
@@ -40,13 +40,10 @@ def _arguments(value: Any) -> Any:
     if value is None or value == "":
         return {}
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise ValueError("must be a JSON object, as text") from None
+        return object_of(value)
     if not isinstance(value, dict):
         raise ValueError("must be a JSON object")
-    return value
+    return finite(value)
 
 
 MAX_MESSAGES = 4096

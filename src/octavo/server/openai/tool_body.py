@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from octavo.errors import InvalidRequestError
 from octavo.server.conversation.conversation import ToolUse
 from octavo.server.fields import StrictModel
+from octavo.server.json_object import JsonObject
 from octavo.server.tools.tool import NamedTool, Tool, ToolChoice
 
 MAX_TOOLS = 1024
@@ -27,7 +28,7 @@ class FunctionDefinition(StrictModel):
 
     name: Annotated[str, AfterValidator(_function_name)]
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     """JSON Schema of the arguments; absent: none are taken."""
     strict: bool | None = None
 

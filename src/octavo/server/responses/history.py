@@ -1,9 +1,9 @@
 """From items to the messages that chat templates read."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
+from octavo.server.json_object import object_of
 from octavo.server.responses.items import (
     AnyItem,
     FunctionCallItem,
@@ -59,7 +59,7 @@ def _add_call(messages: list[Message], item: FunctionCallItem) -> None:
     if turn is None:
         turn = {"role": "assistant", "content": ""}
         messages.append(turn)
-    function = {"name": item.name, "arguments": json.loads(item.arguments or "{}")}
+    function = {"name": item.name, "arguments": object_of(item.arguments or "{}")}
     turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
 
 

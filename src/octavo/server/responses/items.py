@@ -1,11 +1,11 @@
 """Items: what the input of a response is made of, and what it gave before. Checked here, translated in `history`."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from octavo.server.fields import StrictModel
+from octavo.server.json_object import object_of
 
 Status = Literal["in_progress", "completed", "incomplete"]
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
@@ -49,12 +49,10 @@ def _arguments(value: Any) -> Any:
     Raises:
         ValueError: no text of a JSON object.
     """
-    try:
-        read = json.loads(value) if isinstance(value, str) and value else {}
-    except (ValueError, RecursionError):
-        read = None
-    if not isinstance(value, str) or not isinstance(read, dict):
+    if not isinstance(value, str):
         raise ValueError("must be a JSON object, as text")
+    if value:
+        object_of(value)
     return value
 
 

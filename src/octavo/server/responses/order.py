@@ -102,7 +102,8 @@ async def order_response(
 def _context(body: PromptBody, previous: StoredResponse | None) -> list[AnyItem]:
     """
     Raises:
-        InvalidRequestError: a chain has grown longer than a conversation may be that is sent whole.
+        InvalidRequestError: a chain has grown longer than a conversation may be that is sent whole, or ends in a call
+            that was cut off.
     """
     before = [] if previous is None else previous.items()
     given = _input_items(body)

@@ -6,6 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from octavo.errors import InvalidRequestError
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
+from octavo.server.json_object import JsonObject
 from octavo.server.openai.generation_body import BadWords, GenerationBody, RepetitionBody, StopList
 from octavo.server.openai.message import MAX_MESSAGES
 from octavo.server.responses.items import Item
@@ -74,7 +75,7 @@ class PromptBody(RequestBody):
     truncation: Annotated[
         Literal["auto", "disabled"] | None, Honoured("auto: the oldest turns are left out until the rest fits")
     ] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, Honoured("variables for the chat template")] = None
+    chat_template_kwargs: Annotated[JsonObject | None, Honoured("variables for the chat template")] = None
 
     conversation: Annotated[Any, Refused("there is no conversations API; use previous_response_id")] = None
 

@@ -9,6 +9,7 @@ import msgspec
 from pydantic import TypeAdapter
 
 from octavo.config import ServerConfig
+from octavo.errors import InvalidRequestError
 from octavo.request.control import RecordLimits
 from octavo.server.responses.items import AnyItem, Item, MessageItem
 from octavo.server.serving_engine import ServingEngine
@@ -30,7 +31,15 @@ class StoredResponse(msgspec.Struct, frozen=True):
     Without instructions: they are not carried on."""
 
     def items(self) -> list[AnyItem]:
-        """The conversation with the response's own items."""
+        """The conversation with the response's own items.
+
+        Raises:
+            InvalidRequestError: it ends in a call that was cut off: what the model meant to call with is not known, and
+                no client could send such a call back either.
+        """
+        if any(item["type"] == "function_call" and item["status"] == "incomplete" for item in self.response["output"]):
+            problem = "this response was cut off in a call, so it cannot be gone on from; go on from the one before it"
+            raise InvalidRequestError("previous_response_id", self.response["id"], problem)
         return checked_items([*self.context, *self.response["output"]])
 
 
