@@ -7,14 +7,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from octavo.execution.loader import open_checkpoint
 from octavo.execution.loader.tiny import TinyModel, write_tiny_model
+from octavo.text.tokenizer import from_gguf
 from tests.end_to_end.conftest import Served, serving
 
 
 def id_of(served: Served, spelling: bytes) -> int:
-    tokenizer = served.local._words.tokenizer
-    assert tokenizer is not None
-    return next(i for i in range(served.local.info.vocab_size) if tokenizer.token_bytes(i) == spelling)
+    tokenizer = from_gguf(open_checkpoint([Path(served.file)]).metadata)
+    return next(i for i in range(tokenizer.vocab_size) if tokenizer.token_bytes(i) == spelling)
 
 
 @pytest.mark.parametrize("byte", [b"\xff", b"\x80", b"\xe4"])
