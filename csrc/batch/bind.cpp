@@ -1,8 +1,10 @@
 // `octavo._native.SlotTable`: the arrays of the persistent batch, and what a step needs of them.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -45,16 +47,20 @@ class PySlotTable {
               block_tables.data()};
   }
 
-  nb::tuple assemble(std::vector<int> slots, std::vector<int> scheduled, std::vector<int> computed) const {
-    StepArrays a =
-        octavo::assemble(table_, {std::move(slots), std::move(scheduled), std::move(computed)}, block_size_);
+  nb::tuple assemble(std::vector<int> slots, std::vector<int> scheduled, std::vector<int> computed,
+                     std::optional<std::vector<std::vector<int>>> drafts) const {
+    PlanColumns plan{std::move(slots), std::move(scheduled), std::move(computed)};
+    plan.has_drafts = drafts.has_value();
+    if (drafts) plan.drafts = std::move(*drafts);
+    StepArrays a = octavo::assemble(table_, plan, block_size_);
     const auto groups = static_cast<size_t>(table_.groups), tokens = a.token_ids.size(), seqs = a.context_lens.size();
     const auto width = static_cast<size_t>(a.table_width);
     return nb::make_tuple(to_array(std::move(a.token_ids)), to_array(std::move(a.positions)),
                           to_array(std::move(a.seq_starts)), to_array(std::move(a.context_lens)),
                           to_array(std::move(a.block_tables), {groups, seqs, width}),
                           to_array(std::move(a.slot_mapping), {groups, tokens}), to_array(std::move(a.logit_rows)),
-                          to_array(std::move(a.sampling)), to_array(std::move(a.sampling_slots)));
+                          to_array(std::move(a.sampling)), to_array(std::move(a.sampling_slots)),
+                          to_array(std::move(a.drafts)));
   }
 
   void append(Ids slots, Ids token_ids) {
@@ -75,7 +81,8 @@ class PySlotTable {
 void bind_batch(nb::module_& m) {
   nb::class_<PySlotTable>(m, "SlotTable", "Arrays with a row per slot. octavo.execution.batch owns and fills them.")
       .def(nb::init<Ints<2>, Ints<1>, Ints<3>, int>(), "tokens"_a, "num_tokens"_a, "block_tables"_a, "block_size"_a)
-      .def("assemble", &PySlotTable::assemble, "slots"_a, "scheduled"_a, "computed"_a)
+      .def("assemble", &PySlotTable::assemble, "slots"_a, "scheduled"_a, "computed"_a,
+           "drafts"_a.none() = nb::none())
       .def("append", &PySlotTable::append, "slots"_a, "token_ids"_a);
 }
 

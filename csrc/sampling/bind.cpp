@@ -112,7 +112,7 @@ void bind_replaced(const Sampler& sampler, const std::optional<RowsArray>& repla
 nb::tuple sample(Sampler& sampler, const LogitsArray& logits, const IdsArray& slots,
                  const std::optional<MasksArray>& masks, const std::optional<IdsArray>& mask_rows,
                  const std::optional<RowsArray>& replaced, const std::optional<IdsArray>& replaced_rows,
-                 const std::optional<IdsArray>& forced) {
+                 const std::optional<IdsArray>& forced, const std::optional<IdsArray>& drafts) {
   const size_t num_rows = slots.shape(0);
   const LogitRows rows = rows_of(sampler, logits, num_rows);
   CallBounds bounds{masks_of(sampler, masks, mask_rows, num_rows)};
@@ -120,6 +120,12 @@ nb::tuple sample(Sampler& sampler, const LogitsArray& logits, const IdsArray& sl
   if (forced) {
     require_ids("forced", *forced, num_rows, -1, sampler.valid_vocab_size() - 1);
     bounds.forced = forced->data();
+  }
+  if (drafts) {
+    require_ids("drafts", *drafts, num_rows, -1, sampler.valid_vocab_size() - 1);
+    if (num_rows > 0 && drafts->data()[num_rows - 1] >= 0)
+      throw std::invalid_argument("the last row names a draft that has no row");
+    bounds.drafts = drafts->data();
   }
   std::optional<SampledColumns> sampled;
   {
@@ -236,7 +242,8 @@ void bind_sampling(nb::module_& m) {
       .def("remove", &Sampler::remove, nb::arg("slot"))
       .def("sample", &sample, nb::arg("logits"), nb::arg("slots"), nb::arg("masks").none(),
            nb::arg("mask_rows").none(), nb::arg("replaced").none() = nb::none(),
-           nb::arg("replaced_rows").none() = nb::none(), nb::arg("forced").none() = nb::none())
+           nb::arg("replaced_rows").none() = nb::none(), nb::arg("forced").none() = nb::none(),
+           nb::arg("drafts").none() = nb::none())
       .def("score", &score, nb::arg("logits"), nb::arg("targets"), nb::arg("num_logprobs"))
       .def("adjust", &adjust, nb::arg("logits"), nb::arg("slot"), nb::arg("mask").none())
       .def("candidates", &candidates, nb::arg("logits"), nb::arg("slot"), nb::arg("mask").none());

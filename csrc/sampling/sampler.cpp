@@ -54,11 +54,15 @@ const Slot& Sampler::slot_at(int slot) const {
   return *slots_[slot];
 }
 
-int Sampler::logprobs_width(const int* slots, int rows) const {
+int Sampler::logprobs_width(const int* slots, const int* drafts, int rows) const {
   std::vector<char> used(slots_.size());
   int width = 0;
   for (int r = 0; r < rows; r++) {
     width = std::max(width, slot_at(slots[r]).params().num_listed() + 1);
+    if (r > 0 && drafts && drafts[r - 1] >= 0) {
+      if (slots[r] != slots[r - 1]) throw std::invalid_argument("row " + std::to_string(r) + " breaks a run of drafts");
+      continue;
+    }
     if (used[slots[r]]++) throw std::invalid_argument("slot=" + std::to_string(slots[r]) + " has two rows in one call");
   }
   return width;
@@ -73,16 +77,30 @@ void Sampler::for_rows(int rows, RowTask task) {
 }
 
 SampledColumns Sampler::sample(const LogitRows& logits, const int* slots, const CallBounds& bounds) {
-  SampledColumns out{std::vector<int>(logits.rows), std::vector<RowStatus>(logits.rows),
-                     LogprobColumns(logits.rows, logprobs_width(slots, logits.rows))};
-  for_rows(logits.rows, [&](int r, RowSampler& sampler, const Passes& passes) {
-    const Slot& slot = *slots_[slots[r]];
-    out.statuses[r] =
-        sampler.sample(passes, logits.row(r), slot, bounds.row(r), &out.tokens[r], out.logprobs.entry(r));
-  });
+  SampledColumns out{std::vector<int>(logits.rows, -1), std::vector<RowStatus>(logits.rows),
+                     LogprobColumns(logits.rows, logprobs_width(slots, bounds.drafts, logits.rows))};
+  std::vector<int> runs;  // first rows; a slot has one run, so runs share nothing
   for (int r = 0; r < logits.rows; r++)
-    if (out.statuses[r] == RowStatus::kOk) slots_[slots[r]]->append(out.tokens[r]);
+    if (r == 0 || !bounds.drafts || bounds.drafts[r - 1] < 0) runs.push_back(r);
+  for_rows(static_cast<int>(runs.size()), [&](int run, RowSampler& sampler, const Passes& passes) {
+    int r = runs[run];
+    while (sample_row(sampler, passes, logits, r, slots[r], bounds, r == runs[run], &out)) r++;
+  });
   return out;
+}
+
+bool Sampler::sample_row(RowSampler& sampler, const Passes& passes, const LogitRows& logits, int row, int slot_index,
+                         const CallBounds& bounds, bool is_first, SampledColumns* out) {
+  Slot& slot = *slots_[slot_index];
+  const RowStatus status =
+      sampler.sample(passes, logits.row(row), slot, bounds.row(row), &out->tokens[row], out->logprobs.entry(row));
+  if (status != RowStatus::kOk) {
+    if (is_first) out->statuses[row] = status;
+    return false;
+  }
+  const int token = out->tokens[row];
+  slot.append(token);
+  return bounds.drafts && bounds.drafts[row] == token && !slot.ends_with(token);
 }
 
 LogprobColumns Sampler::score(const LogitRows& logits, const int* targets, int num_logprobs) {

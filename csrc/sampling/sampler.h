@@ -31,6 +31,7 @@ struct CallBounds {
   const float* replaced = nullptr;  // rows of [valid_vocab_size] logits
   const int* replaced_rows = nullptr;  // which of them a row draws from, -1: from its own; null: all do
   const int* forced = nullptr;         // null: no token is
+  const int* drafts = nullptr;         // see Sampler::sample; null: there are none
   int64_t replaced_stride = 0;
 
   RowBounds row(int r) const {
@@ -53,7 +54,7 @@ struct LogprobColumns {
 };
 
 struct SampledColumns {
-  std::vector<int> tokens;  // -1 where the status is not ok
+  std::vector<int> tokens;  // -1 where the status is not ok, and for rows that do not count
   std::vector<RowStatus> statuses;
   LogprobColumns logprobs;
 };
@@ -72,6 +73,15 @@ class Sampler {
 
   // One token per row, appended to its slot's output. Throws std::invalid_argument for a slot that is empty or named
   // twice, before anything is changed.
+  //
+  // With drafts a slot has a run of rows, row after row: the first one is that of its last token, each other one that
+  // of the draft named by the row before it; -1 ends the run. Each row is drawn as if it came alone, with all tokens
+  // before it appended, and counts as long as these are the drafts and none ends the request:
+  //
+  //   drafts     7  4  9 -1
+  //   drawn      7  4  2           2 counts, 9 was wrong, so the last row tells nothing
+  //
+  // A row behind the first one that fails does not count either: the next call sees it first, if it is to be seen.
   SampledColumns sample(const LogitRows& logits, const int* slots, const CallBounds& bounds);
   // Logprobs of one given token per row.
   LogprobColumns score(const LogitRows& logits, const int* targets, int num_logprobs);
@@ -87,9 +97,12 @@ class Sampler {
 
  private:
   const Slot& slot_at(int slot) const;
-  int logprobs_width(const int* slots, int rows) const;
+  int logprobs_width(const int* slots, const int* drafts, int rows) const;
   template <class RowTask>
   void for_rows(int rows, RowTask task);
+  // The row is kept in `out`; whether the one behind it counts.
+  bool sample_row(RowSampler& sampler, const Passes& passes, const LogitRows& logits, int row, int slot,
+                  const CallBounds& bounds, bool is_first, SampledColumns* out);
 
   ThreadPool& pool_;
   const int vocab_size_, valid_vocab_size_;

@@ -23,6 +23,11 @@ void Slot::append(int token) {
   recent_.push_back(token);
 }
 
+bool Slot::ends_with(int token) const {
+  return std::find(params_.stop_token_ids.begin(), params_.stop_token_ids.end(), token) !=
+         params_.stop_token_ids.end();
+}
+
 void Slot::see(int token, int times_in_output) {
   const auto [entry, is_new] = seen_index_.try_emplace(token, seen_.size());
   if (is_new) seen_.emplace_back(token, 0);

@@ -44,6 +44,8 @@ class Slot {
   const SlotParams& params() const { return params_; }
   uint32_t num_outputs() const { return num_outputs_; }
   void append(int token);
+  // Whether a token ends the request.
+  bool ends_with(int token) const;
 
   // True if `edit` would change something in this step.
   bool edits() const;

@@ -74,11 +74,13 @@ class Sampler:
         replaced: _Float32 | None = None,
         replaced_rows: _Int32 | None = None,
         forced: _Int32 | None = None,
+        drafts: _Int32 | None = None,
     ) -> tuple[_Int32, list[tuple[int, int]], _LogprobColumns | None]:
         """(token ids `[rows]`, (row, status) of each row that failed, logprobs or None if no row asked)
 
         `replaced` `[k, valid_vocab_size]`: logits to draw from instead, `replaced_rows` `[rows]` which of them a row
-        has (-1: none); `forced` `[rows]`: tokens that are not drawn (-1: they are)."""
+        has (-1: none); `forced` `[rows]`: tokens that are not drawn (-1: they are); `drafts` `[rows]`: a row that names
+        one and has drawn it is followed by the next row, of the same slot. Rows that do not count have the id -1."""
     def score(self, logits: _Float32, targets: _Int32, num_logprobs: int) -> _LogprobColumns: ...
     def adjust(self, logits: _Float32, slot: int, mask: _Int32 | None) -> _Float32: ...
     def candidates(self, logits: _Float32, slot: int, mask: _Int32 | None) -> list[int]: ...
@@ -218,10 +220,18 @@ class SlotTable:
     def __init__(self, tokens: _Int32, num_tokens: _Int32, block_tables: _Int32, block_size: int) -> None:
         """`tokens` `[slots, max_len]`, `num_tokens` `[slots]` (known), `block_tables` `[groups, slots, blocks]`."""
     def assemble(
-        self, slots: Sequence[int], scheduled: Sequence[int], computed: Sequence[int]
-    ) -> tuple[_Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32]:
-        """The arrays of a step in the order of `StepBatch`, then of the sequences whose last known token runs: their
-        places in the plan, and their slots. ValueError where the plan does not fit the table."""
+        self,
+        slots: Sequence[int],
+        scheduled: Sequence[int],
+        computed: Sequence[int],
+        drafts: Sequence[Sequence[int]] | None = None,
+    ) -> tuple[_Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32, _Int32]:
+        """The arrays of a step in the order of `StepBatch`, then for each logit row its sequence's place in the plan,
+        its slot, and the draft behind it (-1: none). ValueError where the plan does not fit the table.
+
+        With `drafts`, [sequences], those of a sequence run behind its last known token, and have logit rows, too.
+        `scheduled` leaves them out; `computed` may then count drafts that were wrong, and gives way: no token runs
+        behind the known ones but drafts."""
     def append(self, slots: _Int32, token_ids: _Int32) -> None:
         """One more known token for each slot; negative ids are left out."""
 

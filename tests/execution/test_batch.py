@@ -52,6 +52,7 @@ def test_arrays_equal_those_made_with_numpy(plan: list[tuple[int, tuple[int, int
         (starts[1:] - 1)[ends],
         np.flatnonzero(ends),
         slots[ends],
+        np.full(ends.sum(), -1),
     )
     for array, other in zip(made, expected, strict=True):
         assert array.dtype == np.int32

@@ -33,13 +33,22 @@ class ReasoningBudgets:
             if tracker is not None and token_id >= 0:
                 tracker.push(token_id)
 
-    def forced(self, slots: Int32) -> Int32 | None:
-        """[rows] the token that a row must have, -1 where it is drawn; None: all are."""
+    def forced(self, slots: Int32, drafts: Int32 | None = None) -> Int32 | None:
+        """[rows] the token that a row must have, -1 where it is drawn; None: all are.
+
+        Args:
+            drafts: see `Sampler.verify`; a row behind some is bound by what it would be if they were right.
+        """
         if not self._trackers:
             return None
         forced = np.full(len(slots), -1, np.int32)
-        for row, slot in enumerate(slots.tolist()):
-            tracker = self._trackers.get(slot)
+        before = [-1] * len(slots) if drafts is None else [-1, *drafts.tolist()[:-1]]
+        tracker: ReasoningTracker | None = None
+        for row, (slot, draft) in enumerate(zip(slots.tolist(), before, strict=True)):
+            if draft < 0:
+                tracker = self._trackers.get(slot)
+            elif tracker is not None:
+                tracker = tracker.behind(draft)
             token_id = None if tracker is None else tracker.forced_token
             if token_id is not None:
                 forced[row] = token_id

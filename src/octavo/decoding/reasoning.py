@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from copy import copy
 from enum import Enum, auto
 
 from octavo.request.reasoning import Marker, ReasoningSpec
@@ -43,6 +44,13 @@ class ReasoningTracker:
         """Last tokens since the last marker."""
         for token_id in output_token_ids:
             self.push(token_id)
+
+    def behind(self, token_id: int) -> "ReasoningTracker":
+        """Another tracker, one token further; this one stays where it is."""
+        further = copy(self)
+        further._recent = self._recent.copy()
+        further.push(token_id)
+        return further
 
     @property
     def forced_token(self) -> int | None:

@@ -48,6 +48,8 @@ class NativeSampler:
         self.valid_vocab_size = valid_vocab_size
         self._native = _native.Sampler(pool, vocab_size, valid_vocab_size, isa)
         self._params: dict[int, SamplingParams] = {}
+        self._ending_ids: dict[int, frozenset[int]] = {}
+        """Slot -> tokens that end its request."""
         self._processors = ProcessorRows(processors or {}, valid_vocab_size)
         self._budgets = ReasoningBudgets()
 
@@ -70,18 +72,29 @@ class NativeSampler:
         native = native_params(params, eos_token_ids, self.valid_vocab_size)
         self._native.add(slot, native, list(prompt_token_ids), list(output_token_ids))
         self._params[slot] = params
+        self._ending_ids[slot] = frozenset((*eos_token_ids, *params.stop_token_ids))
         self._budgets.add(slot, params, output_token_ids)
         self._processors.add(slot, params, prompt_token_ids, output_token_ids)
 
     def remove(self, slot: int) -> None:
         """Forgets the request in a slot. Raises ValueError if there is none."""
         self._native.remove(slot)
-        del self._params[slot]
+        del self._params[slot], self._ending_ids[slot]
         self._budgets.remove(slot)
         self._processors.remove(slot)
 
-    def prepare(self, slots: Int32) -> None:
+    def prepare(self, slots: Int32, drafts: Int32 | None = None) -> None:
         """See `Sampler`. There is nothing to do."""
+
+    def num_worth_running(self, slot: int, drafts: Sequence[int]) -> int:
+        """See `Sampler`. Ids that are none, or not allowed, cannot be drawn, and behind an end nothing is."""
+        params, ends = self._params[slot], self._ending_ids[slot]
+        for count, token_id in enumerate(drafts):
+            if token_id in ends or not 0 <= token_id < self.valid_vocab_size:
+                return count
+            if params.allowed_token_ids is not None and token_id not in params.allowed_token_ids:
+                return count
+        return len(drafts)
 
     def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
         """Samples row i of `logits` `[rows, vocab_size]` for the request in `slots[i]` and counts the token as output.
@@ -89,11 +102,22 @@ class NativeSampler:
         Raises:
             ValueError: wrong shapes, an empty slot, one slot twice, or a mask that is not there.
         """
+        return self._draw(logits, slots, None, masks)
+
+    def verify(self, logits: Float32, slots: Int32, drafts: Int32, masks: TokenMasks | None = None) -> SampledRows:
+        """See `Sampler`. Each row's bounds are those behind its drafts, and only if these are right it is drawn.
+
+        Raises:
+            ValueError: as of `sample`; rows of another slot behind a draft.
+        """
+        return self._draw(logits, slots, drafts, masks)
+
+    def _draw(self, logits: Float32, slots: Int32, drafts: Int32 | None, masks: TokenMasks | None) -> SampledRows:
         words, mask_rows = (None, None) if masks is None else (masks.words, masks.rows)
-        edited, forced = self._processors.edit(logits, slots), self._budgets.forced(slots)
+        edited, forced = self._processors.edit(logits, slots, drafts), self._budgets.forced(slots, drafts)
         replaced, replaced_rows = (None, None) if edited is None else (edited.logits, edited.rows)
         token_ids, failures, columns = self._native.sample(
-            logits, slots, words, mask_rows, replaced, replaced_rows, forced
+            logits, slots, words, mask_rows, replaced, replaced_rows, forced, drafts
         )
         self._budgets.push(slots, token_ids)
         self._processors.push(slots, token_ids)

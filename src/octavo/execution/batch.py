@@ -1,6 +1,6 @@
 """The persistent batch: what the runner keeps of each live request between steps, and how a plan becomes arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,16 +10,26 @@ from octavo.execution.protocols import Int32, StepBatch
 from octavo.kv.spec import KVLayout
 from octavo.scheduling.plan import NewRequestData, StepPlan
 
+Drafts = Mapping[int, Sequence[int]]
+"""Place in the plan -> the tokens that are tried behind the known ones of the request there."""
+
 
 @dataclass(frozen=True)
 class PreparedStep:
-    """A plan, or a part of it, as arrays, and the requests of it that yield a token: one per logit row, in order."""
+    """A plan, or a part of it, as arrays, and the requests of it that yield tokens: one per logit row, in order. Those
+    with drafts have a run of rows."""
 
     batch: StepBatch
     sampling: Int32
     """[R] sequences of the batch."""
     sampling_slots: Int32
     """[R]"""
+    drafts: Int32 | None = None
+    """[R] the draft that follows the token of a row, -1: none; None: nobody has any."""
+
+    def first_rows(self) -> Int32:
+        """[slots that yield tokens] the first logit row of each."""
+        return np.unique(self.sampling_slots, return_index=True)[1].astype(np.int32)
 
 
 class PersistentBatch:
@@ -42,7 +52,6 @@ class PersistentBatch:
         self.num_tokens = np.zeros(max_num_seqs, np.int32)
         self._tokens = np.zeros((max_num_seqs, max_model_len + 1), np.int32)
         self._block_tables = np.zeros((num_groups, max_num_seqs, max_blocks), np.int32)
-        self._num_blocks = np.zeros((num_groups, max_num_seqs), np.int32)
         self._free_slots = list(range(max_num_seqs - 1, -1, -1))
         self._table = _native.SlotTable(self._tokens, self.num_tokens, self._block_tables, layout.block_size)
 
@@ -57,8 +66,7 @@ class PersistentBatch:
         self._tokens[slot, :count] = request.token_ids
         self.num_tokens[slot] = count
         self.num_prompt_tokens[slot] = request.num_prompt_tokens
-        self._num_blocks[:, slot] = 0
-        self.append_blocks(slot, request.block_ids)
+        self.append_blocks(slot, request.block_ids, 0)
         return slot
 
     def remove(self, request_id: str) -> int | None:
@@ -69,13 +77,13 @@ class PersistentBatch:
             self._free_slots.append(slot)
         return slot
 
-    def append_blocks(self, slot: int, block_ids: tuple[tuple[int, ...], ...]) -> None:
-        """Extends the block table of each group by the ids given for it."""
+    def append_blocks(self, slot: int, block_ids: tuple[tuple[int, ...], ...], num_computed: int) -> None:
+        """Extends the block table of each group by the ids given for it, behind the blocks of the first `num_computed`
+        tokens. Entries beyond these were for drafts that have come to nothing, and their blocks are others' by now."""
+        start = -(-num_computed // self.layout.block_size)
         for group, ids in enumerate(block_ids):
             if ids:
-                start = self._num_blocks[group, slot]
                 self._block_tables[group, slot, start : start + len(ids)] = ids
-                self._num_blocks[group, slot] = start + len(ids)
 
     def swap_block(self, slot: int, group: int, position: int, block_id: int) -> None:
         """Points one entry of a block table at a block of equal content, or at the null block."""
@@ -93,24 +101,42 @@ class PersistentBatch:
         """Known tokens of a slot at positions `start .. stop - 1`."""
         return self._tokens[slot, start:stop]
 
-    def prepare(self, plan: StepPlan, places: Sequence[int], slots: Sequence[int]) -> PreparedStep:
+    def prepare(
+        self, plan: StepPlan, places: Sequence[int], slots: Sequence[int], drafts: Drafts | None = None
+    ) -> PreparedStep:
         """Turns a plan, or the part of it that stands at some places, into arrays in one native call; `logit_rows` are
-        the last rows of the requests that yield a token.
+        the rows of the last known tokens of the requests that yield one, and of their drafts.
 
         Args:
             places: ascending.
             slots: of the requests at these places.
+            drafts: place -> what runs behind its known tokens, at most as much as was planned. None: nothing was
+                planned so far.
         """
         scheduled: Sequence[int] = plan.num_scheduled_tokens
         computed: Sequence[int] = plan.num_computed_tokens
+        if drafts is not None and plan.num_draft_tokens:
+            scheduled = [count - most for count, most in zip(scheduled, plan.num_draft_tokens, strict=True)]
         if len(places) < len(scheduled):
             scheduled, computed = [scheduled[place] for place in places], [computed[place] for place in places]
-        (token_ids, positions, seq_starts, context_lens, block_tables, slot_mapping, logit_rows, sampling, owners) = (
-            self._table.assemble(slots, scheduled, computed)
-        )
+        listed = None if drafts is None else [drafts.get(place, ()) for place in places]
+        (
+            token_ids,
+            positions,
+            seq_starts,
+            context_lens,
+            block_tables,
+            slot_mapping,
+            logit_rows,
+            sampling,
+            owners,
+            followers,
+        ) = self._table.assemble(slots, scheduled, computed, listed)
         samples = self._samples[owners]
         if not samples.all():
-            logit_rows, sampling, owners = logit_rows[samples], sampling[samples], owners[samples]
+            logit_rows, sampling, owners, followers = (
+                column[samples] for column in (logit_rows, sampling, owners, followers)
+            )
         batch = StepBatch(
             token_ids=token_ids,
             positions=positions,
@@ -121,4 +147,4 @@ class PersistentBatch:
             logit_rows=logit_rows,
             block_copies=plan.block_copies,
         )
-        return PreparedStep(batch, sampling, owners)
+        return PreparedStep(batch, sampling, owners, followers if drafts else None)

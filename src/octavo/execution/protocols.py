@@ -159,9 +159,10 @@ class Sampler(Protocol):
         """Forgets the request in a slot."""
         ...
 
-    def prepare(self, slots: Int32) -> None:
-        """These slots will be sampled next: what can be done for it while their logits are computed may begin now. The
-        call returns at once. It may be made again without a call of `sample` in between, for other slots."""
+    def prepare(self, slots: Int32, drafts: Int32 | None = None) -> None:
+        """These rows will be sampled next (or verified, with `drafts`): what can be done for it while their logits are
+        computed may begin now. The call returns at once. It may be made again without one of `sample` or `verify` in
+        between, for other slots."""
         ...
 
     def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
@@ -169,6 +170,24 @@ class Sampler(Protocol):
 
         Masks come before everything else that draws; logprobs are those of the logits without them. A row without a
         mask has the same bits as in a call without masks."""
+        ...
+
+    def num_worth_running(self, slot: int, drafts: Sequence[int]) -> int:
+        """How many of these drafts, from the first one on, could be what is drawn for the slot, as far as that is known
+        without logits; a row behind the others would tell nothing."""
+        ...
+
+    def verify(self, logits: Float32, slots: Int32, drafts: Int32, masks: TokenMasks | None = None) -> SampledRows:
+        """Samples like `sample`, as many tokens of each slot as its drafts have right, and the one behind them.
+
+        A slot has a run of rows: that of its last token, and one for each of its drafts, which `drafts[i]` names ahead:
+        of row i + 1; -1 for the last row of a run. Each row is drawn as if all before it were known and it came alone.
+        Rows behind the first one that draws another token than its draft, or one that ends the request, do not count:
+        token id -1, no logprobs, no error. Neither does a row that fails, if it is not the first of its run.
+
+            drafts     7  4  9 -1
+            drawn      7  4  2           three tokens; the last row tells nothing
+        """
         ...
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:

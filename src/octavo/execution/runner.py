@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo.errors import OctavoError, WorkerLostError
-from octavo.execution.batch import PersistentBatch, PreparedStep
+from octavo.execution.batch import Drafts, PersistentBatch, PreparedStep
+from octavo.execution.drafting import Drafting
 from octavo.execution.isolation import isolate
 from octavo.execution.pooling import PooledRows, Pooler
-from octavo.execution.protocols import Int32, ProgramExecutor, SampledRows, Sampler, StepBatch
+from octavo.execution.protocols import Int32, ProgramExecutor, Proposer, SampledRows, Sampler, StepBatch
 from octavo.kv.spec import KVLayout
 from octavo.request.outputs import LogprobRow
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult, StepTimings
@@ -27,7 +28,7 @@ class _Part:
     """What came of a part of a step, mostly the whole."""
 
     sampling: list[int]
-    """Places in the plan of the sequences that yield a token, one per sampled row."""
+    """Places in the plan of the sequences that yield tokens, one per sampled row."""
     sampled: SampledRows
     prompt_logprobs: dict[str, list[LogprobRow]]
     pooled: PooledRows
@@ -52,13 +53,19 @@ class Runner:
         max_num_seqs: int,
         max_model_len: int,
         clock: Callable[[], float],
+        proposer: Proposer | None = None,
     ) -> None:
+        """
+        Args:
+            proposer: guesses what comes next, where plans have room for drafts; None: they have none.
+        """
         self.layout: KVLayout = executor.layout
         self._executor = executor
         self._sampler = sampler
         self._clock = clock
         self._pooler = Pooler(executor)
         self._batch = PersistentBatch(self.layout, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+        self._drafting = None if proposer is None else Drafting(proposer, sampler)
         self._requests: dict[int, NewRequestData] = {}
         """By slot, those that the sampler holds, as they came; tokens sampled since stand in the batch."""
         self._num_lost_probes = 0
@@ -74,12 +81,14 @@ class Runner:
         slot_by_id = self._batch.slot_by_id
         places = [place for place, request_id in enumerate(plan.request_ids) if request_id not in errors]
         slots = {place: slot_by_id[plan.request_ids[place]] for place in places}
+        drafts = None if self._drafting is None else self._drafting.propose(plan, slots)
         parts: list[_Part] = []
 
         def attempt(some: Sequence[int]) -> None:
             """Blocks are copied once: whoever was copied to may have written behind the copy since."""
             since = self._clock() if parts else started
-            parts.append(self._run(plan, some, [slots[place] for place in some], since, copies=not parts))
+            chosen = drafts and {place: drafts[place] for place in some if place in drafts}
+            parts.append(self._run(plan, some, [slots[place] for place in some], chosen, since, copies=not parts))
 
         def give_up(place: int, error: Exception) -> None:
             errors[plan.request_ids[place]] = _problem(plan.request_ids[place], error)
@@ -87,7 +96,11 @@ class Runner:
         if places:
             isolate(places, attempt, give_up)
             self._see_to_the_executor(is_barren=not parts)
-        return _result(plan, parts, errors)
+        tokens = _tokens(plan, parts)
+        if self._drafting is not None:
+            for place, slot in slots.items():
+                self._drafting.extend(slot, tokens[place])
+        return _result(plan, parts, tokens, drafts or {}, errors)
 
     def close(self) -> None:
         """Releases the executor's memory and threads; idempotent."""
@@ -111,9 +124,10 @@ class Runner:
             except Exception as error:  # its client is told
                 self._remove(request.request_id)
                 errors[request.request_id] = _problem(request.request_id, error)
-        for request_id, block_ids in zip(plan.request_ids, plan.new_block_ids, strict=True):
+        columns = zip(plan.request_ids, plan.new_block_ids, plan.num_computed_tokens, strict=True)
+        for request_id, block_ids, num_computed in columns:
             if request_id in slot_by_id:
-                self._batch.append_blocks(slot_by_id[request_id], block_ids)
+                self._batch.append_blocks(slot_by_id[request_id], block_ids, num_computed)
             elif request_id not in errors:  # planned ahead, before it was known
                 errors[request_id] = "it failed in the step before"
         return errors
@@ -127,12 +141,16 @@ class Runner:
         output = request.token_ids[request.num_prompt_tokens :]
         self._sampler.add(slot, request.params, request.eos_token_ids, prompt, output)
         self._requests[slot] = request
+        if self._drafting is not None:
+            self._drafting.add(slot, request)
 
     def _remove(self, request_id: str) -> None:
         """Lets go of a request, if it is held."""
         slot = self._batch.remove(request_id)
         if slot is not None:
             self._pooler.remove(slot)
+            if self._drafting is not None:
+                self._drafting.remove(slot)
         if slot is not None and self._requests.pop(slot, None) is not None:
             self._sampler.remove(slot)
 
@@ -170,19 +188,34 @@ class Runner:
 
     # ---- a step, or a part of it
 
-    def _run(self, plan: StepPlan, places: Sequence[int], slots: list[int], started: float, *, copies: bool) -> _Part:
+    def _run(
+        self,
+        plan: StepPlan,
+        places: Sequence[int],
+        slots: list[int],
+        drafts: Drafts | None,
+        started: float,
+        *,
+        copies: bool,
+    ) -> _Part:
         """Runs what stands at some places of the plan. If it raises, all is as before but for slots of the KV memory
         that another run of these places will write again."""
-        step = self._batch.prepare(plan, places, slots)
+        step = self._batch.prepare(plan, places, slots, drafts)
         if not copies:
             step.batch.block_copies = ()
-        self._sampler.prepare(step.sampling_slots)
+        if step.drafts is None:
+            self._sampler.prepare(step.sampling_slots)
+        else:
+            self._sampler.prepare(step.sampling_slots, step.drafts)
         prepared = self._clock()
         logits = self._executor.run(step.batch)
         broken = self._first_broken(step.batch, places)
         executed = self._clock()
         try:
-            sampled = self._sampler.sample(logits, step.sampling_slots)
+            if step.drafts is None:
+                sampled = self._sampler.sample(logits, step.sampling_slots)
+            else:
+                sampled = self._sampler.verify(logits, step.sampling_slots, step.drafts)
             self._batch.append_tokens(step.sampling_slots, sampled.token_ids)
             scored = self._prompt_logprobs(plan, step.batch, places, slots) if self._batch.scored_slots else {}
             pooled = self._pooler.pool(step.batch, slots)  # the last, for what it has taken in it does not give back
@@ -208,8 +241,10 @@ class Runner:
     def _undo_sampling(self, step: PreparedStep) -> None:
         """Nobody knows how far it came: makes the sampling state of all slots anew from the tokens known before. A slot
         for which that cannot be done is left empty, so that nothing can be sampled for its request."""
-        self._batch.take_back(step.sampling_slots, step.batch.positions[step.batch.logit_rows] + 1)
-        for slot in step.sampling_slots.tolist():
+        first = step.first_rows()
+        slots = step.sampling_slots[first]
+        self._batch.take_back(slots, step.batch.positions[step.batch.logit_rows[first]] + 1)
+        for slot in slots.tolist():
             request = self._requests.pop(slot, None)
             if request is None:
                 continue
@@ -270,20 +305,33 @@ def _problem(request_id: str, error: Exception) -> str:
     return f"the engine failed at this request ({type(error).__name__}); its log says more"
 
 
-def _result(plan: StepPlan, parts: Sequence[_Part], errors: dict[str, str]) -> StepResult:
-    """The parts in one piece. `errors`: of requests that have no part, by id."""
+def _tokens(plan: StepPlan, parts: Sequence[_Part]) -> list[tuple[int, ...]]:
+    """By place in the plan, what was drawn there."""
     token_ids: list[tuple[int, ...]] = [()] * len(plan.request_ids)
+    for part in parts:
+        for place, token_id in zip(part.sampling, part.sampled.token_ids.tolist(), strict=True):
+            if token_id >= 0:
+                token_ids[place] += (token_id,)
+    return token_ids
+
+
+def _result(
+    plan: StepPlan,
+    parts: Sequence[_Part],
+    token_ids: list[tuple[int, ...]],
+    drafts: Drafts,
+    errors: dict[str, str],
+) -> StepResult:
+    """The parts in one piece. `errors`: of requests that have no part, by id."""
     completed: list[str] = []
     logprobs: list[tuple[LogprobRow, ...] | None] = [None] * len(plan.request_ids)
     prompt_logprobs: dict[str, list[LogprobRow]] = {}
     vectors: dict[str, bytes] = {}
     for part in parts:
-        for place, token_id in zip(part.sampling, part.sampled.token_ids.tolist(), strict=True):
-            if token_id >= 0:
-                token_ids[place] = (token_id,)
         if part.sampled.logprobs:
             for place, listed in zip(part.sampling, part.sampled.logprobs, strict=True):
-                logprobs[place] = None if listed is None else (listed,)
+                if listed is not None:
+                    logprobs[place] = (*(logprobs[place] or ()), listed)
         for place, position in part.broken.items():
             token_ids[place] = ()
             errors[plan.request_ids[place]] = f"the model gives no number (NaN) for the token at position {position}"
@@ -297,6 +345,7 @@ def _result(plan: StepPlan, parts: Sequence[_Part], errors: dict[str, str]) -> S
     return StepResult(
         step=plan.step,
         token_ids=tuple(token_ids),
+        num_draft_tokens=tuple([len(drafts.get(place, ())) for place in range(len(token_ids))]) if drafts else (),
         logprobs=tuple(logprobs) if any(part.sampled.logprobs for part in parts) else (),
         prompt_logprobs=prompt_logprobs,
         completed_request_ids=tuple(completed),

@@ -344,6 +344,17 @@ class KVManager:
             self._publish(held, num_full)
         return new_ids
 
+    def trim(self, held: RequestBlocks, num_tokens: int) -> bool:
+        """Frees the blocks behind those of the first `num_tokens` tokens, which are not to be fewer than are known to
+        be computed or under way: these were taken for drafts. Whether there were any."""
+        keep = -(-num_tokens // self._block_size)
+        if len(held.tables[0]) <= keep:
+            return False
+        for table in held.tables:
+            while len(table) > keep:
+                self._pool.release(table.pop())
+        return True
+
     def settle(self, held: RequestBlocks, num_computed_tokens: int) -> None:
         """After a step and its `commit`: puts the request's tables in order for what is computed now, if that filled a
         block. `num_computed_tokens` leaves out what steps in flight compute.

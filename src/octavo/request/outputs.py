@@ -44,6 +44,10 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Tokens run through the model for this request, recomputation included."""
     num_recomputed_tokens: int = 0
     """Of these, tokens that had been computed before and were lost to preemption."""
+    num_draft_tokens: int = 0
+    """Drafts verified for this request."""
+    num_accepted_draft_tokens: int = 0
+    """Of these, drafts that were right."""
     num_preemptions: int = 0
     num_steps: int = 0
     """Steps in which at least one token of this request ran."""

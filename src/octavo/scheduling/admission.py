@@ -120,6 +120,19 @@ class Admission:
         return self._lengths.remaining(request.num_output_tokens, at_most)
 
 
+def refuse_shapes(request: GenerateRequest) -> None:
+    """For engines that compile no grammars.
+
+    Raises:
+        InvalidRequestError: the answer is to be of a given shape.
+    """
+    spec = request.params.structured_outputs
+    if spec is not None:
+        raise InvalidRequestError(
+            spec.field, spec.kind, "this engine has no tokenizer (skip_tokenizer_init), so it compiles no grammars"
+        )
+
+
 def refuse_what_never_fits(request: GenerateRequest, max_model_len: int, manager: KVManager) -> None:
     """Checks that the request could run in an empty engine.
 

@@ -21,12 +21,16 @@ class SchedulerCounters:
     """Of these, tokens in blocks that were cached with another end: copied, not shared."""
     generation_tokens: int = 0
     discarded_tokens: int = 0
-    """Sampled behind the token that ended a request, because the next step had been planned by then: one at most per
-    request, none where its length ends it."""
+    """Sampled behind the token that ended a request, because the next step had been planned by then: what one step
+    yields at most per request, none where its length ends it."""
     computed_tokens: int = 0
     """Tokens run through the model, recomputation included."""
+    draft_tokens: int = 0
+    """Of these, drafts: tokens tried before they were known, as far as their steps have landed."""
+    accepted_draft_tokens: int = 0
+    """Of these, drafts that were right: each saved its request a step."""
     recomputed_tokens: int = 0
-    """Of these, tokens that had been computed before and were lost to preemption."""
+    """Of the computed tokens, those that had been computed before and were lost to preemption."""
     resumed_cached_tokens: int = 0
     """Tokens that preempted requests found in the prefix cache when they came back."""
     preemptions: int = 0

@@ -8,6 +8,14 @@ A request's tokens, with c = computed before this step and s = scheduled in it:
 
 A request yields a token in this step iff c + s == n: the row of its last known token is sampled. One with pooling
 parameters yields its vector then, in place of a token.
+
+With d drafts planned among the s, tokens are tried that nobody knows yet, and 1 to 1 + d come of it:
+
+    |<---------- known tokens n ---------->|<-- d -->|
+    |<------------ c ------------->|<------ s ------>|        c + s == n + d
+
+The runner fills them in, fewer if it has no more guesses. A plan made before it is known what came of drafts in flight
+counts them all in n and c; the runner knows better, and goes on behind those that were right.
 """
 
 import msgspec
@@ -74,10 +82,11 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     num_computed_tokens: tuple[int, ...]
     """Before this step."""
     new_block_ids: tuple[tuple[tuple[int, ...], ...], ...]
-    """[request][group] -> ids appended to the request's block table; empty for requests in `new_requests`."""
+    """[request][group] -> ids that stand in the request's block table from the first entry on that its computed tokens
+    leave unused; empty for requests in `new_requests`. Entries behind these were for drafts that came to nothing."""
     new_requests: tuple[NewRequestData, ...] = ()
     num_draft_tokens: tuple[int, ...] = ()
-    """Drafts among the scheduled tokens; empty tuple: none in the whole step."""
+    """Most drafts among the scheduled tokens; empty tuple: none in the whole step. They have blocks."""
     block_copies: tuple[BlockCopy, ...] = ()
     block_swaps: tuple[BlockSwap, ...] = ()
     """For requests of this plan that the runner already holds."""
@@ -105,6 +114,8 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[tuple[int, ...], ...]
     """Sampled (and accepted) tokens per request; empty where the request's prompt is not finished, it failed, or it
     is pooled."""
+    num_draft_tokens: tuple[int, ...] = ()
+    """Drafts that ran per request, at most as many as planned; empty tuple: none in the whole step."""
     logprobs: tuple[tuple[LogprobRow, ...] | None, ...] = ()
     """Per request, one row per sampled token where asked for; empty tuple: nobody asked."""
     prompt_logprobs: dict[str, list[LogprobRow]] = {}

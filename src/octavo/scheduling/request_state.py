@@ -33,7 +33,8 @@ class SchedulerRequest:
     |<---- known tokens n = prompt + outputs ---->|<- p: sampled in steps in flight, ids unknown ->|
     |<---- c: computed ---->|        counted when scheduled: after `schedule` c includes the steps in flight
 
-    A step may run tokens up to n + p: by then those p will stand in the runner's slot.
+    A step may run tokens up to n + p: by then those p will stand in the runner's slot. Drafts count in both p and c as
+    if all were right, until their step lands.
     """
 
     __slots__ = (
@@ -92,7 +93,7 @@ class SchedulerRequest:
         self.status = RequestStatus.WAITING
         self.num_computed = 0
         self.num_pending = 0
-        """Tokens that steps in flight will yield, one each."""
+        """Most tokens that steps in flight will yield: one each, and one for each draft."""
         self.num_hit_tokens = 0
         """While it waits, under policies that ask: its tokens in the prefix cache, in whole blocks."""
         self.num_kv_waits = 0
@@ -123,6 +124,11 @@ class SchedulerRequest:
     @property
     def num_output_tokens(self) -> int:
         return len(self.token_ids) - self.stats.num_prompt_tokens
+
+    @property
+    def num_foreseen(self) -> int:
+        """Most tokens that are known when the steps in flight have landed."""
+        return len(self.token_ids) + self.num_pending
 
     @property
     def max_remaining_tokens(self) -> int:
@@ -163,8 +169,9 @@ class SchedulerRequest:
             self.finish_reason = FinishReason.REPETITION
         return found
 
-    def run(self, num_scheduled: int) -> int:
-        """Books a step that computes the next `num_scheduled` tokens, and yields one if that is all there are.
+    def run(self, num_scheduled: int, num_drafts: int = 0) -> int:
+        """Books a step that computes the next `num_scheduled` tokens, and yields one if that is all there are; and one
+        more for each of the drafts behind them that is right, of which all are counted.
 
         Returns:
             How many of these had been computed before and were lost to preemption.
@@ -176,7 +183,8 @@ class SchedulerRequest:
         start, stats = self.num_computed, self.stats
         end = self.num_computed = start + num_scheduled
         if end == len(self.token_ids) + self.num_pending:
-            self.num_pending += 1
+            self.num_pending += 1 + num_drafts
+        self.num_computed += num_drafts
         stats.num_steps += 1
         stats.num_computed_tokens += num_scheduled
         if start == self._most_computed:
@@ -186,6 +194,12 @@ class SchedulerRequest:
         self._most_computed = max(self._most_computed, end)
         stats.num_recomputed_tokens += recomputed
         return recomputed
+
+    def roll_back(self, num_drafts: int, num_wrong: int) -> None:
+        """The step that has just landed was booked with so many drafts, and so many of them came to nothing."""
+        self.num_pending -= num_drafts
+        self.num_computed -= num_wrong
+        self._most_computed = min(self._most_computed, self.num_computed)
 
     def count_loaded_tokens(self, block_size: int) -> None:
         """Puts down which of the computed tokens have come from which tier; after the first admission."""

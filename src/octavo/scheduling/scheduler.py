@@ -23,9 +23,11 @@ from octavo.request.control import EngineLoad, PauseMode
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.request.ready import ReadyEvent
 from octavo.request.request import GenerateRequest
-from octavo.scheduling.admission import Admission, refuse_what_never_fits
+from octavo.scheduling.admission import Admission, refuse_shapes, refuse_what_never_fits
 from octavo.scheduling.answers import failure, refusal, take_tokens, take_vector
 from octavo.scheduling.counters import SchedulerCounters
+from octavo.scheduling.draft_counts import DraftCounts
+from octavo.scheduling.drafts import DraftPlanner
 from octavo.scheduling.grammar_waits import GrammarOrders, GrammarWaits
 from octavo.scheduling.kv_loads import KVLoads
 from octavo.scheduling.plan import StepPlan, StepResult
@@ -66,6 +68,7 @@ class Scheduler:
         tiers: Tiers | None = None,
         *,
         compiles_grammars: bool = False,
+        draft_counts: DraftCounts | None = None,
     ) -> None:
         """
         Args:
@@ -75,6 +78,7 @@ class Scheduler:
             pins: the sessions of that memory; None: new ones with a budget of their own.
             tiers: behind the KV memory; from here on only this scheduler calls their mutating methods. None: none.
             compiles_grammars: whether somebody obeys `grammar_orders`; else answers of a given shape are refused.
+            draft_counts: how many drafts requests get, if the runner has somebody to propose them. None: none.
 
         Raises:
             ConfigError: the size of a step is left open, no policy or rule has the configured name, or a weight cannot
@@ -108,6 +112,7 @@ class Scheduler:
         self._starter = Starter(
             config, policy, manager, self._waiting, self._running, self._tenants, self._admission, self._loads
         )
+        self._drafts = None if draft_counts is None else DraftPlanner(draft_counts, manager, self.counters)
         self._requests: dict[str, SchedulerRequest] = {}
         self._num_arrived = 0
         self._in_flight: deque[StepDraft] = deque()
@@ -145,7 +150,8 @@ class Scheduler:
         """
         if request.request_id in self._requests:
             raise InvalidRequestError("request_id", request.request_id, "is the id of a request that is still live")
-        self._refuse_shapes_without_a_compiler(request)
+        if not self._compiles_grammars:
+            refuse_shapes(request)
         refuse_what_never_fits(request, self._max_model_len, self._manager)
         if self.paused is PauseMode.DRAIN:
             raise EngineDrainingError("the engine drains: it takes no new requests")
@@ -171,13 +177,6 @@ class Scheduler:
         self._grammars.arrive(state, now_s)
         self._requests[request.request_id] = state
         self._num_arrived += 1
-
-    def _refuse_shapes_without_a_compiler(self, request: GenerateRequest) -> None:
-        spec = request.params.structured_outputs
-        if spec is not None and not self._compiles_grammars:
-            raise InvalidRequestError(
-                spec.field, spec.kind, "this engine has no tokenizer (skip_tokenizer_init), so it compiles no grammars"
-            )
 
     def live(self, request_id: str) -> SchedulerRequest | None:
         """The live request of this id, to be read; None if there is none."""
@@ -261,6 +260,8 @@ class Scheduler:
         if not draft.shares:
             self._resume_running(draft)  # with the budget of an eviction that helped nobody
         self._must_land = draft.must_land
+        if self._drafts is not None:
+            self._drafts.plan(draft, may_take_blocks=not (self._waiting or draft.is_short))
         return self._build_plan(draft)
 
     def update(self, plan: StepPlan, result: StepResult, now_s: float) -> list[RequestOutput]:
@@ -277,17 +278,25 @@ class Scheduler:
         draft = self._land(plan, result)
         if self._tiers is not None:
             self._tiers.prefill_speed.measured(plan.num_tokens, len(plan.request_ids), result.timings.execute_s)
+        if self._drafts is not None:
+            self._drafts.measured(plan, result)
         outputs = self._end_failed(draft, result.errors, now_s)
         self._manager.commit()
-        self._take_prompt_logprobs(draft, result.prompt_logprobs)
+        draft.take_prompt_logprobs(result.prompt_logprobs)
         logprobs: Iterable[Sequence[LogprobRow] | None] = result.logprobs or repeat(None, len(draft.shares))
         completed = frozenset(result.completed_request_ids)
-        for (request, share), token_ids, rows in zip(draft.shares.items(), result.token_ids, logprobs, strict=True):
+        drafted: Iterable[int] = result.num_draft_tokens or repeat(0, len(draft.shares))
+        columns = zip(draft.shares.items(), result.token_ids, logprobs, drafted, strict=True)
+        for (request, share), token_ids, rows, num_drafted in columns:
             if request.status is RUNNING and request not in draft.void:
-                num_computed = share[0] + share[1]
+                num_computed = min(share[0] + share[1], len(request.token_ids))  # behind drafts in flight it is less
                 if request.request.pooling is None:
                     completes = request.request_id in completed
+                    if self._drafts is not None and share[3] and token_ids:
+                        self._drafts.landed(request, share[3], num_drafted, len(token_ids) - 1)
                     output = self._advance(request, num_computed, token_ids, rows, now_s, completes=completes)
+                    if share[3]:
+                        self._give_back(request)
                 else:
                     output = self._advance_pooled(request, num_computed, result.vectors, now_s)
                 if output is not None:
@@ -454,12 +463,12 @@ class Scheduler:
                 raise RuntimeError("there is work, but no request could be given a token: this would never end")
             return None
         plan = draft.to_plan(self._running.take_preempted_ids(), self._finished_ids)
-        for request, (_, num_tokens, _) in draft.shares.items():
-            self.counters.recomputed_tokens += request.run(num_tokens)
-        self.counters.computed_tokens += plan.num_tokens
+        for request, (_, num_tokens, _, num_drafts) in draft.shares.items():
+            self.counters.recomputed_tokens += request.run(num_tokens, num_drafts)
+        self.counters.computed_tokens += draft.num_tokens
         self.counters.steps += 1
         if self._tenants.weighs:
-            for request, (_, num_tokens, _) in draft.shares.items():
+            for request, (_, num_tokens, _, _) in draft.shares.items():
                 self._tenants.charge(request.request.tenant, num_tokens)
         self._finished_ids = []
         self._in_flight.append(draft)
@@ -511,14 +520,6 @@ class Scheduler:
         self._finish(request, FinishReason.ERROR, now_s)
         return failure(request, problem)
 
-    @staticmethod
-    def _take_prompt_logprobs(draft: StepDraft, rows_by_id: dict[str, list[LogprobRow]]) -> None:
-        if not rows_by_id:
-            return
-        for request in draft.shares:
-            if request.status is RUNNING and request not in draft.void:
-                request.add_prompt_logprobs(rows_by_id.get(request.request_id, []))
-
     def _advance(
         self,
         request: SchedulerRequest,
@@ -540,6 +541,8 @@ class Scheduler:
         if not token_ids:
             return self._fail(request, "the executor returned neither a token nor an error", now_s)
         output = take_tokens(request, token_ids, rows, now_s, completes=completes)
+        if len(token_ids) > 1:
+            self._manager.settle(request.blocks, min(request.num_computed, len(request.token_ids) - 1))
         self.counters.generation_tokens += len(output.new_token_ids)
         reason = output.finish_reason
         if reason is not None:
@@ -549,6 +552,12 @@ class Scheduler:
                 output = msgspec.structs.replace(output, stats=request.ledger())
             self._finish(request, reason, now_s)
         return output
+
+    def _give_back(self, request: SchedulerRequest) -> None:
+        """Frees the blocks that drafts of a step that has landed did not need."""
+        is_running = self._drafts is not None and request.status is RUNNING
+        if is_running and self._manager.trim(request.blocks, request.num_computed) and self._waiting:
+            self._admission.blocks_came_back()
 
     def _advance_pooled(
         self, request: SchedulerRequest, num_computed: int, vectors: Mapping[str, bytes], now_s: float
@@ -581,6 +590,8 @@ class Scheduler:
         if request.pin is not None:
             self.pins.leave(request.pin)
         self._grammars.leave(request)
+        if self._drafts is not None:
+            self._drafts.counts.forget(request.request_id)
         request.finish(reason, now_s)
         del self._requests[request.request_id]
         self._tenants.ended(request.request.tenant)

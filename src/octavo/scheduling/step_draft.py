@@ -3,17 +3,30 @@
 from collections.abc import Iterable
 
 from octavo.kv.request_blocks import BlockIds
+from octavo.request.outputs import LogprobRow
 from octavo.scheduling.plan import BlockCopy, BlockSwap, NewRequestData, StepPlan
-from octavo.scheduling.request_state import SchedulerRequest
+from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
 
-Share = tuple[int, int, BlockIds]
-"""What one request gets of a step: tokens computed before it, tokens to run, new block ids."""
+Share = tuple[int, int, BlockIds, int]
+"""What one request gets of a step: tokens computed before it, tokens to run, new block ids, drafts to be tried behind
+these tokens."""
 
 
 class StepDraft:
     """Who runs in a step, in plan order, and what is left of the token budget."""
 
-    __slots__ = ("admitted", "budget", "evicted", "is_short", "may_preempt", "must_land", "shares", "step", "void")
+    __slots__ = (
+        "admitted",
+        "budget",
+        "evicted",
+        "has_drafts",
+        "is_short",
+        "may_preempt",
+        "must_land",
+        "shares",
+        "step",
+        "void",
+    )
 
     def __init__(self, step: int, budget: int, *, may_preempt: bool = True) -> None:
         self.step = step
@@ -24,6 +37,7 @@ class StepDraft:
         no part of a step in flight belongs to somebody who waits."""
         self.shares: dict[SchedulerRequest, Share] = {}
         self.admitted: dict[SchedulerRequest, None] = {}
+        self.has_drafts = False
         self.is_short = False
         """Whether running requests were short of blocks."""
         self.must_land = False
@@ -35,29 +49,52 @@ class StepDraft:
 
     def add(self, request: SchedulerRequest, num_tokens: int, new_block_ids: BlockIds) -> None:
         """Gives a request its share and charges the budget."""
-        self.shares[request] = (request.num_computed, num_tokens, new_block_ids)
+        self.shares[request] = (request.num_computed, num_tokens, new_block_ids, 0)
         self.budget -= num_tokens
+
+    def add_drafts(self, request: SchedulerRequest, num_drafts: int, new_block_ids: BlockIds | None) -> None:
+        """Adds drafts to a share, with the blocks that they took, if any, and charges the budget."""
+        computed, num_tokens, block_ids, _ = self.shares[request]
+        if new_block_ids is not None:
+            block_ids = tuple([(*ids, *more) for ids, more in zip(block_ids, new_block_ids, strict=True)])
+        self.shares[request] = (computed, num_tokens, block_ids, num_drafts)
+        self.budget -= num_drafts
+        self.has_drafts = True
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that run, but for drafts."""
+        return sum([share[1] for share in self.shares.values()])
 
     def withdraw(self, request: SchedulerRequest) -> bool:
         """Takes a share back, if the request has one, and refunds the budget."""
         share = self.shares.pop(request, None)
         if share is None:
             return False
-        self.budget += share[1]
+        self.budget += share[1] + share[3]
         return True
+
+    def take_prompt_logprobs(self, rows_by_id: dict[str, list[LogprobRow]]) -> None:
+        """Hands out what the step, which has run, brought for the prompts of requests that still run."""
+        if not rows_by_id:
+            return
+        for request in self.shares:
+            if request.status is RequestStatus.RUNNING and request not in self.void:
+                request.add_prompt_logprobs(rows_by_id.get(request.request_id, []))
 
     def to_plan(self, preempted: Iterable[str], finished: Iterable[str]) -> StepPlan:
         """The plan, columnar. Reads each request as it is before the step."""
         shares, admitted = self.shares.values(), self.admitted
-        new_block_ids = [ids for _, _, ids in shares]
+        new_block_ids = [share[2] for share in shares]
         if admitted:  # their blocks stand in `new_requests`
             no_blocks: BlockIds = ((),) * len(next(iter(admitted)).blocks.tables)
             new_block_ids = [no_blocks if request in admitted else share[2] for request, share in self.shares.items()]
         return StepPlan(
             step=self.step,
             request_ids=tuple([request.request_id for request in self.shares]),
-            num_scheduled_tokens=tuple([count for _, count, _ in shares]),
-            num_computed_tokens=tuple([computed for computed, _, _ in shares]),
+            num_scheduled_tokens=tuple([share[1] + share[3] for share in shares]),
+            num_computed_tokens=tuple([share[0] for share in shares]),
+            num_draft_tokens=tuple([share[3] for share in shares]) if self.has_drafts else (),
             new_block_ids=tuple(new_block_ids),
             new_requests=tuple([_new_request_data(request) for request in admitted]),
             block_copies=tuple([BlockCopy(*copy) for request in admitted for copy in request.blocks.copies()]),

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -71,14 +71,18 @@ class ProcessorRows:
             if slot in self._outputs and token_id >= 0:
                 self._outputs[slot].append(token_id)
 
-    def edit(self, logits: Float32, slots: Int32) -> EditedRows | None:
+    def edit(self, logits: Float32, slots: Int32, drafts: Int32 | None = None) -> EditedRows | None:
         """What the processors make of the rows of `logits` `[rows, vocab_size]`; None where no row has any.
+
+        Args:
+            drafts: see `Sampler.verify`; a row behind some is edited as if they were right.
 
         Rows that hold a NaN are left to the sampler, whose message says that it is the model's.
         """
         if not self._by_slot:
             return None
         listed = slots.tolist()
+        requests_of = self._rows(listed, drafts)
         edited = [row for row, slot in enumerate(listed) if slot in self._by_slot]
         if not edited:
             return None
@@ -90,13 +94,29 @@ class ProcessorRows:
             places = [
                 place
                 for place, row in enumerate(edited)
-                if place not in broken and row not in result.errors and name in self._by_slot[listed[row]]
+                if place not in broken and row not in result.errors and name in requests_of[row]
             ]
-            requests = [self._by_slot[listed[edited[place]]][name] for place in places]
+            requests = [requests_of[edited[place]][name] for place in places]
             for place, problem in _apply(name, processor, requests, result.logits, places):
                 result.logits[place] = np.nan
                 result.errors[edited[place]] = problem
         return result
+
+    def _rows(self, slots: list[int], drafts: Int32 | None) -> list[Requests]:
+        """[rows] what the processors are shown of each."""
+        if drafts is None:
+            return [self._by_slot.get(slot, {}) for slot in slots]
+        requests: list[Requests] = []
+        guessed: list[int] = []
+        for slot, draft in zip(slots, [-1, *drafts.tolist()[:-1]], strict=True):
+            guessed = [] if draft < 0 else [*guessed, draft]
+            known = self._by_slot.get(slot, {})
+            requests.append({name: _behind(request, guessed) for name, request in known.items()} if guessed else known)
+        return requests
+
+
+def _behind(request: ProcessedRequest, drafts: list[int]) -> ProcessedRequest:
+    return replace(request, output_token_ids=[*request.output_token_ids, *drafts])
 
 
 def rows_with_nan(logits: Float32) -> Int32:

@@ -70,6 +70,44 @@ class Guide:
             self._matcher.fill_mask(row)
         allow(row, self._opening_ids)
 
+    def num_worth_running(self, drafts: Sequence[int]) -> int:
+        """How many of these drafts, from the first one on, the answer's shape allows, as far as `fill_masks` looks
+        ahead: not across the border between reasoning and shape, nor beyond what may be the answer's end."""
+        if self._is_free:
+            return self._num_inside(drafts)
+        if self._matcher is None or self._reasoning is not None:
+            return 0
+        probe = self._matcher.clone()
+        for count, token_id in enumerate(drafts):
+            if token_id in self._end_token_ids or not _goes_on(probe, token_id):
+                return count
+        return len(drafts)
+
+    def _num_inside(self, drafts: Sequence[int]) -> int:
+        tracker = self._reasoning
+        for count, token_id in enumerate(drafts):
+            tracker = None if tracker is None else tracker.behind(token_id)
+            if tracker is None or tracker.phase is not ReasoningPhase.INSIDE or token_id in self._end_token_ids:
+                return count
+        return len(drafts)
+
+    def fill_masks(self, rows: Int32, drafts: Sequence[int]) -> int:
+        """Writes the masks of a run of rows, `[1 + drafts, mask_words(vocab_size)]`: of the answer as it is, and behind
+        each of its drafts, which `num_worth_running` has let pass.
+
+        Returns:
+            How many are written, at least 1: behind the others the answer may not go on.
+        """
+        self.fill_mask(rows[0])
+        if self._is_free or self._matcher is None:
+            rows[1:] = rows[0]
+            return len(rows)
+        probe = self._matcher.clone() if drafts else None
+        for count, (token_id, row) in enumerate(zip(drafts, rows[1:], strict=True), 1):
+            if probe is None or not _fills(probe, token_id, row):
+                return count
+        return len(rows)
+
     def follow(self, token_id: int) -> bool:
         """Goes on by one token; whether the answer ends with it although it is no end token.
 
@@ -125,6 +163,25 @@ class Guide:
             return False
         may_end = self._end_token_ids and self._num_tokens >= self._min_tokens
         return not may_end and self._matcher.is_complete
+
+
+def _goes_on(probe: Matcher, token_id: int) -> bool:
+    """Takes a draft, if it is allowed and something may follow it."""
+    try:
+        return probe.accept(token_id) and not probe.is_complete
+    except RequestFailedError:  # if the draft is right its request will fail without it, too
+        return False
+
+
+def _fills(probe: Matcher, token_id: int, row: Int32) -> bool:
+    """Takes a draft and writes the mask behind it; False where that cannot be."""
+    try:
+        if not probe.accept(token_id):
+            return False
+        probe.fill_mask(row)
+    except RequestFailedError:
+        return False
+    return True
 
 
 def _may_be_drawn(token_id: int, params: SamplingParams) -> bool:

@@ -1,7 +1,7 @@
 """A sampler that keeps answers in their shapes."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,27 +27,44 @@ class GrammarSource(Protocol):
         ...
 
 
+class _Run(NamedTuple):
+    """The rows of one answer in a sampling call: mostly one, with drafts one more for each."""
+
+    guide: Guide
+    first: int
+    drafts: Sequence[int]
+
+
 class _Masks:
     """Rows of allowed tokens for a sampling call, while they are filled and after."""
 
-    def __init__(self, guides: dict[int, Guide], words: Int32) -> None:
+    def __init__(self, runs: list[_Run], words: Int32) -> None:
         """
         Args:
-            guides: row of logits -> whose mask it gets.
-            words: `[at least len(guides), words]`, to be written.
+            words: `[at least rows of the runs, words]`, to be written.
         """
-        self.guides = guides
+        self.guides = {run.first + i: run.guide for run in runs for i in range(1 + len(run.drafts))}
+        """Row of logits -> whose mask it gets."""
+        self._runs = runs
         self._words = words
         self.problems: dict[int, str] = {}
         """Row -> why its answer cannot go on."""
+        self.cut_rows: list[int] = []
+        """Rows behind which their runs end, whatever is drawn."""
 
     def fill(self) -> None:
         """Writes the masks; for one thread beside the step's."""
-        for (row, guide), mask in zip(self.guides.items(), self._words, strict=False):
+        start = 0
+        for guide, first, drafts in self._runs:
+            stop = start + 1 + len(drafts)
             try:
-                guide.fill_mask(mask)
+                filled = guide.fill_masks(self._words[start:stop], drafts)
             except RequestFailedError as error:
-                self.problems[row] = str(error)
+                self.problems[first] = str(error)
+                filled = 1
+            if filled <= len(drafts):
+                self.cut_rows.append(first + filled - 1)
+            start = stop
 
     def of_rows(self, num_rows: int) -> TokenMasks:
         """The masks as a sampler takes them. A row that cannot go on has none: what is drawn for it does not count."""
@@ -105,16 +122,36 @@ class GuidedSampler:
         self._guides.pop(slot, None)
         self._sampler.remove(slot)
 
-    def prepare(self, slots: Int32) -> None:
+    def prepare(self, slots: Int32, drafts: Int32 | None = None) -> None:
         """See `Sampler`. Begins to fill the masks."""
         self._settle()
         if not self._guides:
             return
-        guides = {row: self._guides.get(slot) for row, slot in enumerate(slots.tolist())}
-        guided = {row: guide for row, guide in guides.items() if guide is not None and not guide.is_over}
-        if guided:
-            self._masks = _Masks(guided, self._room_for(len(guided)))
+        runs = self._runs(slots.tolist(), [-1] * len(slots) if drafts is None else drafts.tolist())
+        if runs:
+            self._masks = _Masks(runs, self._room_for(sum(1 + len(run.drafts) for run in runs)))
             self._thread.begin(self._masks.fill)
+
+    def _runs(self, slots: list[int], drafts: list[int]) -> list[_Run]:
+        """The rows of answers that follow a shape."""
+        runs: list[_Run] = []
+        row = 0
+        while row < len(slots):
+            last = row
+            while drafts[last] >= 0:
+                last += 1
+            guide = self._guides.get(slots[row])
+            if guide is not None and not guide.is_over:
+                runs.append(_Run(guide, row, drafts[row:last]))
+            row = last + 1
+        return runs
+
+    def num_worth_running(self, slot: int, drafts: Sequence[int]) -> int:
+        """See `Sampler`. What is not of the answer's shape cannot be drawn."""
+        self._settle()
+        count = self._sampler.num_worth_running(slot, drafts)
+        guide = self._guides.get(slot)
+        return count if guide is None or guide.is_over else guide.num_worth_running(drafts[:count])
 
     def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
         """See `Sampler`; for the slots of the last `prepare`, and without `masks`: they are made here.
@@ -127,9 +164,38 @@ class GuidedSampler:
         own = self._settle()
         if own is None:
             return self._sampler.sample(logits, slots)
-        sampled = self._sampler.sample(logits, slots, own.of_rows(len(slots)))
+        return self._follow_all(own, self._sampler.sample(logits, slots, own.of_rows(len(slots))))
+
+    def verify(self, logits: Float32, slots: Int32, drafts: Int32, masks: TokenMasks | None = None) -> SampledRows:
+        """See `Sampler`; for the rows of the last `prepare`, and without `masks`: they are made here.
+
+        Raises:
+            ValueError: masks are given.
+        """
+        if masks is not None:
+            raise ValueError("a guided sampler makes its masks itself")
+        own = self._settle()
+        if own is None:
+            return self._sampler.verify(logits, slots, drafts)
+        return self._follow_all(own, self._verify(logits, slots, drafts, own))
+
+    def _verify(self, logits: Float32, slots: Int32, drafts: Int32, own: _Masks) -> SampledRows:
+        """Rows behind a cut have no masks: they become runs of slots of nobody, that is, are left out."""
+        if not own.cut_rows:
+            return self._sampler.verify(logits, slots, drafts, own.of_rows(len(slots)))
+        drafts, kept = drafts.copy(), np.ones(len(slots), np.bool_)
+        for row in own.cut_rows:
+            last = row + int(np.argmax(drafts[row:] < 0))
+            drafts[row], kept[row + 1 : last + 1] = -1, False
+        given = own.of_rows(len(slots))
+        some = self._sampler.verify(logits[kept], slots[kept], drafts[kept], TokenMasks(given.words, given.rows[kept]))
+        return _spread(some, np.flatnonzero(kept).astype(np.int32), len(slots))
+
+    def _follow_all(self, own: _Masks, sampled: SampledRows) -> SampledRows:
         for row, guide in own.guides.items():
-            self._follow(row, guide, sampled, own.problems.get(row))
+            counts = sampled.token_ids[row] >= 0 or row in sampled.errors
+            if counts or row in own.problems:
+                self._follow(row, guide, sampled, own.problems.get(row))
         return sampled
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
@@ -172,3 +238,14 @@ class GuidedSampler:
         if len(self._words) < num_masks:
             self._words = np.zeros((max(num_masks, 2 * len(self._words)), self._words.shape[1]), np.int32)
         return self._words
+
+
+def _spread(some: SampledRows, rows: Int32, num_rows: int) -> SampledRows:
+    """What was sampled of some rows among all; the others do not count."""
+    token_ids = np.full(num_rows, -1, np.int32)
+    token_ids[rows] = some.token_ids
+    listed = rows.tolist()
+    logprobs: list[LogprobRow | None] = [None] * num_rows if some.logprobs else []
+    for row, entry in zip(listed, some.logprobs, strict=False):
+        logprobs[row] = entry
+    return SampledRows(token_ids, logprobs, {listed[row]: problem for row, problem in some.errors.items()})
