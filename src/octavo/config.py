@@ -177,6 +177,21 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpeculationConfig:
+    """Tokens tried before they are known; no token is another for it."""
+
+    speculation: str = "off"
+    """Who guesses what comes next in an answer, so that several tokens may come of one step: `off`, nobody."""
+    num_speculative_tokens: int = 5
+    """Most guesses for one request in a step."""
+
+    def __post_init__(self) -> None:
+        count = self.num_speculative_tokens
+        _require(1 <= count <= 128, "num_speculative_tokens", count, "must be in [1, 128]")
+        _require(bool(self.speculation), "speculation", self.speculation, "must not be empty; `off` is for none")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExecutionConfig:
     """How a step is computed."""
 
@@ -357,6 +372,7 @@ class EngineConfig:
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     kv_events: KVEventsConfig = field(default_factory=KVEventsConfig)
 
     def __post_init__(self) -> None:
@@ -394,5 +410,6 @@ _PARTS: dict[str, Any] = {
     "cache": CacheConfig,
     "scheduler": SchedulerConfig,
     "execution": ExecutionConfig,
+    "speculation": SpeculationConfig,
     "kv_events": KVEventsConfig,
 }

@@ -11,10 +11,12 @@ from octavo.engine.waker import Waker
 from octavo.execution.protocols import Bytes
 from octavo.execution.scripted import (
     CompletionScript,
+    DraftScript,
     FaultScript,
     ScriptedExecutor,
     TokenScript,
     never_complete,
+    no_drafts,
     no_faults,
 )
 from octavo.execution.scripted_grammars import FateOfGrammar, ScriptedGrammars, compiled_in_a_tick
@@ -31,6 +33,7 @@ from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
 from octavo.request.pooling import PoolingParams
 from octavo.request.request import GenerateRequest
+from octavo.scheduling.draft_counts import FixedDraftCounts
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult
 from octavo.scheduling.request_state import RequestStatus
 from octavo.scheduling.scheduler import Scheduler
@@ -122,6 +125,8 @@ class Engine:
         found: dict[BlockName, tuple[BlockRecord, Bytes]] | None = None,
         grammars: FateOfGrammar = compiled_in_a_tick,
         completes: CompletionScript = never_complete,
+        drafts: DraftScript = no_drafts,
+        num_drafts: int = 0,
         **config: Any,
     ) -> None:
         """
@@ -130,7 +135,8 @@ class Engine:
             found: what lies in the slowest tier at start.
             fates, lease_s: of transfers; one tick of their stores is one second, and one step.
             grammars: what becomes of these; a tick is the same.
-            completes: see `ScriptedExecutor`.
+            completes, drafts: see `ScriptedExecutor`.
+            num_drafts: most of a request in a step.
         """
         self.config = SchedulerConfig(**{**PLAIN, **config})
         layout = make_layout(num_blocks, block_size=block_size, layers=layers)
@@ -155,6 +161,7 @@ class Engine:
             max_num_batched_tokens=self.config.max_num_batched_tokens,
             max_in_flight=2 if self.config.async_scheduling else 1,
             completes=completes,
+            drafts=drafts,
             has_grammar=self.grammars.is_kept,
         )
         waker = AlwaysAwake()
@@ -168,7 +175,13 @@ class Engine:
         self.desk = TransferDesk(list(self.stores.values()), waker)
         self.tiers = None if tiers is None else Tiers(self.manager, self._tier_settings(), lease_s=lease_s)
         self.scheduler = Scheduler(
-            self.config, self.manager, max_model_len, pins=self.pins, tiers=self.tiers, compiles_grammars=True
+            self.config,
+            self.manager,
+            max_model_len,
+            pins=self.pins,
+            tiers=self.tiers,
+            compiles_grammars=True,
+            draft_counts=FixedDraftCounts(num_drafts, most_per_step=64) if num_drafts else None,
         )
         self.now_s = 0.0
         self.plans: list[StepPlan] = []

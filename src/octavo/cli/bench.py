@@ -7,7 +7,7 @@ import typer
 
 from octavo.cli.flags import Settings, with_settings
 from octavo.cli.terminal import load_model
-from octavo.config import CacheConfig, ExecutionConfig, ModelConfig, SchedulerConfig
+from octavo.config import CacheConfig, ExecutionConfig, ModelConfig, SchedulerConfig, SpeculationConfig
 
 app = typer.Typer(help="Measure the engine.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -17,7 +17,7 @@ JsonFile = Annotated[
 InputLen = Annotated[int, typer.Option(help="Prompt tokens.", min=1)]
 OutputLen = Annotated[int, typer.Option(help="Tokens generated per prompt (end tokens are ignored).", min=1)]
 DataSeed = Annotated[int, typer.Option(help="Of the random prompts.")]
-ENGINE = (ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig)
+ENGINE = (ModelConfig, CacheConfig, SchedulerConfig, SpeculationConfig, ExecutionConfig)
 
 
 @app.command()

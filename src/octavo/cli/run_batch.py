@@ -10,7 +10,15 @@ import typer
 
 from octavo.cli.flags import Settings, with_settings
 from octavo.cli.terminal import download_progress
-from octavo.config import CacheConfig, EngineConfig, ExecutionConfig, ModelConfig, SchedulerConfig, ServerConfig
+from octavo.config import (
+    CacheConfig,
+    EngineConfig,
+    ExecutionConfig,
+    ModelConfig,
+    SchedulerConfig,
+    ServerConfig,
+    SpeculationConfig,
+)
 
 if TYPE_CHECKING:
     from octavo.hub.files import ModelFiles
@@ -29,6 +37,7 @@ MORE_THAN_RUN = 8
     ModelConfig,
     CacheConfig,
     SchedulerConfig,
+    SpeculationConfig,
     ExecutionConfig,
     leave_out=frozenset(field.name for field in fields(ServerConfig)) - SERVER_FIELDS,
 )

@@ -24,6 +24,7 @@ from octavo.config import (
     ModelConfig,
     SchedulerConfig,
     ServerConfig,
+    SpeculationConfig,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ LOG_FIELDS = frozenset(config_field.name for config_field in fields(LogConfig))
     ModelConfig,
     CacheConfig,
     SchedulerConfig,
+    SpeculationConfig,
     ExecutionConfig,
     KVEventsConfig,
     LogConfig,

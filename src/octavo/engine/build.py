@@ -21,11 +21,12 @@ from octavo.engine.logits_processors import load_processors
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
+from octavo.engine.speculation import draft_counts_of, proposer_of
 from octavo.engine.start_log import PhaseTimes, warn_of_threads
 from octavo.engine.step_size import with_step_size
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.native.executor import NativeExecutor
-from octavo.execution.protocols import ProgramExecutor, Sampler
+from octavo.execution.protocols import ProgramExecutor, Proposer, Sampler
 from octavo.execution.reference.executor import ReferenceExecutor
 from octavo.execution.runner import Runner
 from octavo.execution.weights import LoadedWeight, load_model, weight_bytes
@@ -83,7 +84,7 @@ def _build(
     tokenizer: Tokenizer | None,
     sockets: EventSockets | None,
 ) -> tuple[EngineCore, EngineInfo]:
-    policy = scheduling_policy(config.scheduler)
+    policy, proposer = scheduling_policy(config.scheduler), proposer_of(config.speculation)
     times = PhaseTimes(clock())
     checkpoint = open_checkpoint(files.files)
     times.mark("open", clock())
@@ -97,24 +98,19 @@ def _build(
     config = replace(config, scheduler=with_step_size(config.scheduler, program, threads, isa))
     num_weight_bytes = sum(weight_bytes(weights).values())
     memory = plan_memory(config, program, machine.available_memory_bytes - num_weight_bytes)
-    loaded = _Loaded(config, program, weights, memory, threads, isa)
+    counts = draft_counts_of(config.speculation, config.scheduler)
+    loaded = _Loaded(config, program, weights, memory, threads, isa, 0 if counts is None else counts.most_per_step)
     executor, pool = _EXECUTORS[config.execution.executor](loaded)
     times.mark("pack", clock())
     native = NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa, processors)
     instrumented, plain = instrument(executor, native)
     grammars, sampler = _with_grammars(plain, config, files, tokenizer, valid_vocab_size)
-    runner = Runner(
-        instrumented,
-        sampler,
-        max_num_seqs=config.scheduler.max_num_seqs,
-        max_model_len=memory.max_model_len,
-        clock=clock,
-    )
+    runner = _runner(loaded, instrumented, sampler, proposer, clock)
     fingerprint = _fingerprint(loaded, files)
     manager, pins = _kv(config, memory, fingerprint)
     tiers, desk, found_tiers = open_tiers(config.cache, executor, manager, fingerprint)
-    max_model_len, compiles = memory.max_model_len, grammars is not None
-    scheduler = Scheduler(config.scheduler, manager, max_model_len, policy, pins, tiers, compiles_grammars=compiles)
+    parts = (config.scheduler, manager, memory.max_model_len, policy, pins, tiers)
+    scheduler = Scheduler(*parts, compiles_grammars=grammars is not None, draft_counts=counts)
     names = config.model.served_model_name or (files.name,)
     publisher = None if sockets is None else KVPublisher(sockets, config.kv_events, memory.layout, names[0])
     if publisher is not None:
@@ -150,6 +146,7 @@ def _build(
         scheduling_policy=policy.name,
         reads_priority=policy.reads_priority,
         logits_processors=tuple(processors),
+        speculation=config.speculation.speculation,
         start_s=times.seconds,
     )
     return EngineCore(scheduler, runner, clock, publisher, desk, grammars), info
@@ -174,6 +171,30 @@ class _Loaded:
     memory: MemoryPlan
     threads: int
     isa: str
+    num_drafts: int
+    """Most of a step."""
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows of logits of a step."""
+        return self.config.scheduler.max_num_seqs + self.num_drafts
+
+
+def _runner(
+    loaded: _Loaded,
+    executor: ProgramExecutor,
+    sampler: Sampler,
+    proposer: Proposer | None,
+    clock: Callable[[], float],
+) -> Runner:
+    return Runner(
+        executor,
+        sampler,
+        max_num_seqs=loaded.config.scheduler.max_num_seqs,
+        max_model_len=loaded.memory.max_model_len,
+        clock=clock,
+        proposer=proposer,
+    )
 
 
 def _kv(config: EngineConfig, memory: MemoryPlan, fingerprint: str) -> tuple[KVManager, Pins]:
@@ -220,7 +241,7 @@ def _build_native(loaded: _Loaded) -> tuple[ProgramExecutor, _native.ThreadPool]
         threads=loaded.threads,
         isa=loaded.isa,
         max_tokens=scheduler.max_num_batched_tokens,
-        max_rows=scheduler.max_num_seqs,
+        max_rows=loaded.max_rows,
         max_seqs=scheduler.max_num_seqs,
         max_positions=loaded.memory.max_model_len,
     )
@@ -228,8 +249,7 @@ def _build_native(loaded: _Loaded) -> tuple[ProgramExecutor, _native.ThreadPool]
 
 
 def _build_reference(loaded: _Loaded) -> tuple[ProgramExecutor, _native.ThreadPool]:
-    max_rows = loaded.config.scheduler.max_num_seqs
-    executor = ReferenceExecutor(loaded.program, loaded.weights, loaded.memory.layout, max_rows=max_rows)
+    executor = ReferenceExecutor(loaded.program, loaded.weights, loaded.memory.layout, max_rows=loaded.max_rows)
     return executor, _native.ThreadPool(loaded.threads)
 
 

@@ -87,6 +87,8 @@ class EngineInfo:
     """It looks at the priority of requests."""
     logits_processors: tuple[str, ...] = ()
     """Plug-ins that requests may name, in the order in which they apply."""
+    speculation: str = "off"
+    """Who guesses what comes next."""
     sampling_defaults: dict[str, float] = field(default_factory=dict)
     """temperature, top_p, top_k, ... that the model's own generation config recommends."""
     start_s: dict[str, float] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class EngineInfo:
         chosen += [f"policy {self.scheduling_policy}"] if self.scheduling_policy != "fcfs" else []
         chosen += [f"logits processors {', '.join(self.logits_processors)}"] if self.logits_processors else []
         chosen += ["planned a step ahead"] if self.async_scheduling else []
+        chosen += [f"speculation by {self.speculation}"] if self.speculation != "off" else []
         chosen += [self.kv_events.describe()] if self.kv_events is not None else []
         return ", ".join(chosen)
 

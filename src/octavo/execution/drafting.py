@@ -66,5 +66,5 @@ class Drafting:
         try:
             call(*arguments)
         except Exception:
-            self._slots.discard(slot)
             log.exception("the proposer failed at slot %d; its request goes on without drafts", slot)
+            self.remove(slot)

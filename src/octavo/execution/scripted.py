@@ -8,6 +8,7 @@ there: a wrong, stale or half-filled block does not change a probability somewhe
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,9 @@ and nothing may follow."""
 FaultScript = Callable[[str, int], str | None]
 """(request id, its tokens in the cache after this step) -> what goes wrong with its part of the step, if anything."""
 
+DraftScript = Callable[[Sequence[int], Sequence[int]], Sequence[int]]
+"""(known tokens, the tokens that will come) -> the drafts for as many places, or fewer."""
+
 VECTOR_SIZE = 8
 """Numbers of every vector, whatever `dimensions` says."""
 _MASK = 2**64 - 1
@@ -46,6 +50,11 @@ class PlanViolationError(RuntimeError):
 def never_complete(token_ids: Sequence[int], num_prompt_tokens: int, params: SamplingParams) -> bool:
     """The default `CompletionScript`."""
     return False
+
+
+def no_drafts(token_ids: Sequence[int], upcoming: Sequence[int]) -> Sequence[int]:
+    """The default `DraftScript`."""
+    return ()
 
 
 def every_grammar(spec: StructuredSpec) -> bool:
@@ -83,6 +92,9 @@ class _Sequence:
         self.starts: list[int] = []
         """First positions of its last parts of steps, as many as are looked at."""
         self.num_computed: int | None = None
+        self.num_wrong = 0
+        """Drafts planned for its last part of a step that came to nothing."""
+        self.last_step = -1
         self.pooling = data.pooling
         self.pooled_digest = 0
         """Sum of the digests at the positions run so far."""
@@ -93,6 +105,27 @@ class _Sequence:
     def append(self, token_id: int) -> None:
         self.digests.append(_extend(self.digests[-1] if self.digests else 0, token_id))
         self.token_ids.append(token_id)
+
+    def truncate(self, num_tokens: int) -> None:
+        """Forgets the tokens behind the first so many."""
+        del self.token_ids[num_tokens:], self.digests[num_tokens:]
+
+
+class _Span(NamedTuple):
+    """Positions that run for a request: `[start, known)` hold tokens that are known, `[known, stop)` drafts."""
+
+    start: int
+    known: int
+    stop: int
+    num_planned_drafts: int
+
+
+class _Sampled(NamedTuple):
+    """Tokens of one request, their logprobs where asked for, and logprobs of prompt tokens."""
+
+    token_ids: list[int]
+    rows: list[LogprobRow]
+    prompt_rows: list[LogprobRow]
 
 
 class ScriptedExecutor:
@@ -111,6 +144,7 @@ class ScriptedExecutor:
         max_in_flight: int = 1,
         completes: CompletionScript = never_complete,
         has_grammar: Callable[[StructuredSpec], bool] = every_grammar,
+        drafts: DraftScript = no_drafts,
     ) -> None:
         """
         Args:
@@ -118,6 +152,8 @@ class ScriptedExecutor:
             completes: where answers of a given shape end without an end token.
             has_grammar: whether the grammar of such an answer is there; nobody may be taken in without.
             faults: parts of steps that fail.
+            drafts: what is tried where a plan has room for drafts. Tokens are given for all that are right, those
+                behind an end of the request included.
             max_num_seqs, max_num_batched_tokens: limits that plans must keep, where given.
             max_in_flight: as the scheduler's. Plans made ahead do not know yet what came of the steps before: they may
                 read what these have spoiled, and swaps come so many steps later.
@@ -131,6 +167,7 @@ class ScriptedExecutor:
         self._max_in_flight = max_in_flight
         self._completes = completes
         self._has_grammar = has_grammar
+        self._drafts = drafts
         self._next_step = 0
         self._sequences: dict[str, _Sequence] = {}
         num_slots = layout.num_blocks * layout.block_size
@@ -159,12 +196,13 @@ class ScriptedExecutor:
         errors = self._write_all(plan, spans)
         misled = self._mislead(plan, spans)
         results = [
-            self._sample(request_id, start, stop, is_misled=request_id in misled)
-            for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True)
+            self._sample(request_id, span, is_misled=request_id in misled)
+            for request_id, span in zip(plan.request_ids, spans, strict=True)
         ]
         vectors = self._pool(plan, spans, misled)
         errors = {name: "it reads garbage" for name, shows in misled.items() if shows} | errors
-        return self._result(plan, results, vectors, errors)
+        drafted = [span.stop - span.known for span in spans]
+        return self._result(plan, results, vectors, errors, drafted)
 
     def close(self) -> None:
         """Forgets everything; idempotent."""
@@ -201,7 +239,10 @@ class ScriptedExecutor:
         _demand(min(plan.num_scheduled_tokens) >= 1, "a planned request has no token")
         budget = self._max_num_batched_tokens
         _demand(budget is None or plan.num_tokens <= budget, f"{plan.num_tokens} tokens exceed the budget {budget}")
-        _demand(not plan.num_draft_tokens, "the scripted executor verifies no drafts")
+        drafts = plan.num_draft_tokens or (0,) * len(plan.request_ids)
+        _demand(len(drafts) == len(plan.request_ids), "columns differ in length")
+        fits = all(0 <= some < count for some, count in zip(drafts, plan.num_scheduled_tokens, strict=True))
+        _demand(fits, "a planned request has drafts only")
 
     def _apply(self, plan: StepPlan) -> None:
         """Brings the held sequences up to the plan."""
@@ -213,12 +254,17 @@ class ScriptedExecutor:
             self._take_in(plan, data)
         limit = self._max_num_seqs
         _demand(limit is None or len(self._sequences) <= limit, f"more than {limit} requests are held")
-        for request_id, block_ids in zip(plan.request_ids, plan.new_block_ids, strict=True):
+        new_ids = {data.request_id for data in plan.new_requests}
+        columns = zip(plan.request_ids, plan.new_block_ids, plan.num_computed_tokens, strict=True)
+        for request_id, block_ids, num_computed in columns:
             _demand(request_id in self._sequences, f"{request_id} is planned but was never introduced")
             tables = self._sequences[request_id].tables
             _demand(len(block_ids) == len(tables), f"{request_id}: block ids for {len(block_ids)} groups")
+            used = -(-num_computed // self.layout.block_size)
             for table, ids in zip(tables, block_ids, strict=True):
-                table.extend(ids)
+                _demand(len(table) >= used, f"{request_id}: {len(table)} blocks for {num_computed} computed tokens")
+                if request_id not in new_ids:
+                    table[used:] = ids
 
     def _forget(self, request_ids: Iterable[str]) -> None:
         for request_id in request_ids:
@@ -240,20 +286,44 @@ class ScriptedExecutor:
         _demand(not any(plan.new_block_ids[index]), f"{data.request_id} gets its new blocks twice")
         self._sequences[data.request_id] = _Sequence(data)
 
-    def _span(self, plan: StepPlan, index: int) -> tuple[int, int]:
-        """Positions `[start, stop)` that run for a request, checked against what is held of it."""
+    def _span(self, plan: StepPlan, index: int) -> _Span:
+        """What runs for a request, checked against what is held of it, with its drafts behind its tokens."""
         request_id = plan.request_ids[index]
         sequence = self._sequences[request_id]
-        start = plan.num_computed_tokens[index]
-        stop = start + plan.num_scheduled_tokens[index]
+        planned = plan.num_draft_tokens[index] if plan.num_draft_tokens else 0
+        count, num_known = plan.num_scheduled_tokens[index] - planned, len(sequence.token_ids)
+        known = self._known_end(plan, index, count, num_known)
+        start = known - count
         expected = sequence.num_computed
         _demand(expected is None or start == expected, f"{request_id}: {start} computed tokens, not {expected}")
-        _demand(stop <= len(sequence.token_ids), f"{request_id}: runs to {stop} of {len(sequence.token_ids)} tokens")
-        sequence.num_computed = stop
+        _demand(known <= num_known, f"{request_id}: runs to {known} of {num_known} tokens")
+        _demand(not planned or known == num_known, f"{request_id}: drafts behind {known} of {num_known} tokens")
         sequence.starts = [*sequence.starts, start][-self._max_in_flight :]
+        planned_end = plan.num_computed_tokens[index] + plan.num_scheduled_tokens[index]
         for group, table in enumerate(sequence.tables):
-            self._check_table(request_id, group, table, sequence.starts[0], start, stop)
-        return start, stop
+            self._check_table(request_id, group, table, sequence.starts[0], start, planned_end)
+        if planned:
+            for token_id in self._drafts(sequence.token_ids, self._upcoming(sequence, planned))[:planned]:
+                sequence.append(token_id)
+        return _Span(start, known, max(known, len(sequence.token_ids)) if planned else known, planned)
+
+    def _known_end(self, plan: StepPlan, index: int, count: int, num_known: int) -> int:
+        """Where the known tokens of a part end. A plan made while drafts were in flight has counted them all."""
+        sequence = self._sequences[plan.request_ids[index]]
+        end = plan.num_computed_tokens[index] + count
+        in_flight = self._max_in_flight > 1 and sequence.last_step == plan.step - 1
+        if end > num_known and in_flight and end - num_known == sequence.num_wrong:
+            return num_known
+        return end
+
+    def _upcoming(self, sequence: _Sequence, count: int) -> list[int]:
+        """The next tokens."""
+        num_known = len(sequence.token_ids)
+        for _ in range(count):
+            sequence.append(self._next_token(sequence, sequence.digests[-1]))
+        upcoming = sequence.token_ids[num_known:]
+        sequence.truncate(num_known)
+        return upcoming
 
     def _first_needed(self, group: int, position: int) -> int:
         """First position that a row at `position` reads in a group."""
@@ -288,11 +358,11 @@ class ScriptedExecutor:
         _demand(bool(np.all(content > _GARBAGE)), f"{copy} copies what was never computed")
         self._kv[target : target + copy.num_tokens] = content
 
-    def _write_all(self, plan: StepPlan, spans: list[tuple[int, int]]) -> dict[str, str]:
+    def _write_all(self, plan: StepPlan, spans: list[_Span]) -> dict[str, str]:
         """Stores K and V of all rows before any row reads; returns the faults."""
         errors: dict[str, str] = {}
-        for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True):
-            problem = self._faults(request_id, stop)
+        for request_id, (start, known, stop, _) in zip(plan.request_ids, spans, strict=True):
+            problem = self._faults(request_id, known)
             if problem is not None:
                 errors[request_id] = problem
             self._write(request_id, start, stop, garbage=problem is not None)
@@ -340,32 +410,46 @@ class ScriptedExecutor:
             found_garbage = True
         return found_garbage
 
-    def _mislead(self, plan: StepPlan, spans: list[tuple[int, int]]) -> dict[str, bool]:
+    def _mislead(self, plan: StepPlan, spans: list[_Span]) -> dict[str, bool]:
         """Garbage begets garbage: spoils what requests write that read some. Gives those, and whether it shows: some
         garbage is no number and makes its reader fail, some is a number like others."""
         misled: dict[str, bool] = {}
-        for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True):
+        for request_id, (start, known, stop, _) in zip(plan.request_ids, spans, strict=True):
             if self._reads_garbage(request_id, start, stop):
                 sequence = self._sequences[request_id]
                 self._spoil(sequence, start, stop)
-                misled[request_id] = sequence.digests[stop - 1] % 2 == 1
+                misled[request_id] = sequence.digests[known - 1] % 2 == 1
         return misled
 
     # ---- tokens
 
-    def _sample(
-        self, request_id: str, start: int, stop: int, *, is_misled: bool
-    ) -> tuple[int | None, LogprobRow | None, list[LogprobRow]]:
-        """(token, its logprobs, logprobs of prompt tokens) of one request; other ones if it was misled."""
+    def _sample(self, request_id: str, span: _Span, *, is_misled: bool) -> _Sampled:
+        """What comes of the part of one request; other tokens if it was misled."""
         sequence = self._sequences[request_id]
-        digest = sequence.digests[stop - 1] ^ (_MASK if is_misled else 0)
-        prompt_rows = self._prompt_rows(sequence, start, stop)
-        if stop < len(sequence.token_ids) or sequence.pooling is not None:
-            return None, None, prompt_rows
+        prompt_rows = self._prompt_rows(sequence, span.start, span.known)
+        drafts = sequence.token_ids[span.known :] if span.stop > span.known else []
+        if drafts:
+            sequence.truncate(span.known)
+        sequence.num_computed, sequence.num_wrong, sequence.last_step = span.known, 0, self._next_step - 1
+        if span.known < len(sequence.token_ids) or sequence.pooling is not None:
+            return _Sampled([], [], prompt_rows)
+        sampled = _Sampled([], [], prompt_rows)
+        for draft in [*drafts, None]:
+            self._sample_one(sequence, sampled, is_misled=is_misled)
+            fails_next = self._faults(request_id, len(sequence.token_ids)) is not None  # and is seen next, as the first
+            if sampled.token_ids[-1] != draft or is_misled or fails_next or self._is_whole(request_id):
+                break
+        sequence.num_computed += len(sampled.token_ids) - 1
+        sequence.num_wrong = span.num_planned_drafts - len(sampled.token_ids) + 1
+        return sampled
+
+    def _sample_one(self, sequence: _Sequence, sampled: _Sampled, *, is_misled: bool) -> None:
+        digest = sequence.digests[-1] ^ (_MASK if is_misled else 0)
         token_id = self._next_token(sequence, digest)
         sequence.append(token_id)
-        row = None if sequence.params.logprobs is None else self._row(token_id, sequence.params.logprobs, digest)
-        return token_id, row, prompt_rows
+        sampled.token_ids.append(token_id)
+        if sequence.params.logprobs is not None:
+            sampled.rows.append(self._row(token_id, sequence.params.logprobs, digest))
 
     def _is_whole(self, request_id: str) -> bool:
         sequence = self._sequences[request_id]
@@ -398,10 +482,10 @@ class ScriptedExecutor:
 
     # ---- vectors
 
-    def _pool(self, plan: StepPlan, spans: list[tuple[int, int]], misled: dict[str, bool]) -> dict[str, bytes]:
+    def _pool(self, plan: StepPlan, spans: list[_Span], misled: dict[str, bool]) -> dict[str, bytes]:
         """Vectors of the pooled requests whose prompts are finished; other ones if they were misled."""
         vectors: dict[str, bytes] = {}
-        for request_id, (start, stop) in zip(plan.request_ids, spans, strict=True):
+        for request_id, (start, _, stop, _) in zip(plan.request_ids, spans, strict=True):
             sequence = self._sequences[request_id]
             if sequence.pooling is None:
                 continue
@@ -420,21 +504,23 @@ class ScriptedExecutor:
     def _result(
         self,
         plan: StepPlan,
-        results: list[tuple[int | None, LogprobRow | None, list[LogprobRow]]],
+        results: list[_Sampled],
         vectors: dict[str, bytes],
         errors: dict[str, str],
+        drafted: list[int],
     ) -> StepResult:
         good = [request_id not in errors for request_id in plan.request_ids]
-        tokens = [() if token is None or not ok else (token,) for (token, _, _), ok in zip(results, good, strict=True)]
-        rows = [None if row is None or not ok else (row,) for (_, row, _), ok in zip(results, good, strict=True)]
+        tokens = [tuple(one.token_ids) if ok else () for one, ok in zip(results, good, strict=True)]
+        rows = [tuple(one.rows) if one.rows and ok else None for one, ok in zip(results, good, strict=True)]
         prompt_rows = {
-            request_id: result[2]
-            for request_id, result, ok in zip(plan.request_ids, results, good, strict=True)
-            if result[2] and ok
+            request_id: one.prompt_rows
+            for request_id, one, ok in zip(plan.request_ids, results, good, strict=True)
+            if one.prompt_rows and ok
         }
         return StepResult(
             step=plan.step,
             token_ids=tuple(tokens),
+            num_draft_tokens=tuple(drafted) if any(drafted) else (),
             logprobs=tuple(rows) if any(row is not None for row in rows) else (),
             prompt_logprobs=prompt_rows,
             vectors={request_id: vector for request_id, vector in vectors.items() if request_id not in errors},

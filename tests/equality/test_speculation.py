@@ -1,0 +1,105 @@
+"""Speculation changes no token and no bit of a logprob, however good or bad the guesses are."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from octavo.engine.speculation import PROPOSERS
+from tests.equality import guessers
+from tests.equality.baseline import Baseline
+from tests.equality.conftest import TinyBaseline
+from tests.equality.guessers import Guesser, Oracle
+from tests.equality.settings import NOTHING_FORESEEN, Again, Crowd, Setting, Streamed, pool_of
+from tests.equality.test_tiny import AHEAD, SMALL_POOLS
+from tests.equality.tiny_models import FAMILIES, POISONABLE
+from tests.equality.workload import failing, poisoned, reverse, shuffled
+
+GUESSERS = ("right", "wrong", "half_right", "seen_before", "fails")
+DRAFTED = {"draft_tokens": 100}
+ACCEPTED = {"draft_tokens": 100, "accepted_draft_tokens": 100}
+
+SETTINGS: dict[str, Setting] = {
+    "all at once": Crowd(at_least=DRAFTED),
+    "one draft": Crowd({"num_speculative_tokens": 1}, at_least=DRAFTED),
+    "many drafts, few at a time": Crowd({"num_speculative_tokens": 24, "max_num_seqs": 2}, order=reverse),
+    "budget 16": Crowd({"max_num_batched_tokens": 16}, order=shuffled),
+    "chunks of 7": Crowd({"long_prefill_token_threshold": 7}),
+    "no prefix cache": Crowd({"enable_prefix_caching": False}),
+    "warm prefix cache": Again(at_least={"cached_tokens": 1000}),
+    "warm prefix cache, parts of blocks": Again({"block_size": 64}, at_least={"copied_tokens": 400}),
+    "blocks of 1": Crowd({"block_size": 1}),
+    "blocks of 8, 2 threads": Crowd({"block_size": 8, "threads": 2}),
+    "streams that take turns": Streamed(),
+    "planned a step ahead": Crowd(AHEAD, order=shuffled, at_least=DRAFTED),
+    "planned a step ahead, budget 16": Crowd({**AHEAD, "max_num_batched_tokens": 16}),
+    "planned a step ahead, warm prefix cache": Again({**AHEAD, "block_size": 4}, at_least={"cached_tokens": 1000}),
+    "planned a step ahead, streams that take turns": Streamed({**AHEAD, "threads": 2}),
+    "neighbours that fail": Crowd(neighbours=failing, order=shuffled, at_least={"finished_error": 25}),
+    "planned a step ahead, neighbours that fail": Crowd(
+        AHEAD, neighbours=failing, order=shuffled, at_least={"finished_error": 25}
+    ),
+    "a host tier": Crowd({"kv_host_memory_bytes": 2**20}),
+}
+PREEMPTING: dict[str, dict[str, object]] = {
+    "blocks of 16": {},
+    "blocks of 4": {"block_size": 4},
+    "budget 16": {"block_size": 4, "max_num_batched_tokens": 16},
+    "planned a step ahead": {"block_size": 4, **AHEAD},
+    "longest prefix first": {"block_size": 4, "scheduling_policy": "prefix"},
+    "host tier": {"block_size": 4, "kv_host_memory_bytes": 2**18},
+}
+
+
+@pytest.fixture
+def speculating(monkeypatch: pytest.MonkeyPatch) -> Callable[[Baseline, str], Baseline]:
+    """A baseline whose settings speculate, guesses made by one of `GUESSERS`."""
+
+    def change(baseline: Baseline, name: str) -> Baseline:
+        oracle = Oracle(baseline.answers.values())
+        guess: Callable[[list[int], int], Sequence[int]] = getattr(oracle, name, None) or getattr(guessers, name)
+        monkeypatch.setitem(PROPOSERS, name, lambda: Guesser(guess))
+        fields = {**baseline.fields, "speculation": name}
+        return Baseline(baseline.model, fields, baseline.workload, baseline.answers, baseline.isa)
+
+    return change
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("guesser", ["right", "half_right"])
+def test_every_setting(tiny_baseline: TinyBaseline, speculating, guesser: str, setting: str) -> None:
+    speculating(tiny_baseline("llama"), guesser).check(SETTINGS[setting])
+
+
+@pytest.mark.parametrize("guesser", GUESSERS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_guesser(tiny_baseline: TinyBaseline, speculating, family: str, guesser: str) -> None:
+    least = {"right": ACCEPTED, "fails": {}}.get(guesser, DRAFTED)
+    speculating(tiny_baseline(family), guesser).check(Crowd(at_least=least))
+
+
+@pytest.mark.parametrize("setting", PREEMPTING)
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_a_small_pool(tiny_baseline: TinyBaseline, speculating, family: str, setting: str) -> None:
+    baseline = speculating(tiny_baseline(family, "growing"), "half_right")
+    num_tokens, least = SMALL_POOLS[family]
+    pool = pool_of(baseline.model, num_tokens, baseline.fields["kv_cache_dtype"])
+    fields = {"max_model_len": 96, **pool, **NOTHING_FORESEEN, **PREEMPTING[setting]}
+    baseline.check(Crowd(fields, at_least={"preemptions": least // 2, **DRAFTED}))
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["int8", "fp8"])
+def test_codes_in_the_cache(tiny_baseline: TinyBaseline, speculating, kv_cache_dtype: str) -> None:
+    speculating(tiny_baseline("gemma3", "all", kv_cache_dtype), "half_right").check(Again({"block_size": 64}))
+
+
+@pytest.mark.parametrize("guesser", ["right", "half_right"])
+@pytest.mark.parametrize("model", POISONABLE)
+def test_neighbours_full_of_nan(tiny_baseline: TinyBaseline, speculating, model: str, guesser: str) -> None:
+    neighbours = Crowd({**AHEAD}, neighbours=poisoned, order=shuffled, at_least={"finished_error": 24})
+    speculating(tiny_baseline(model), guesser).check(neighbours)
+
+
+def test_right_guesses_save_steps(tiny_baseline: TinyBaseline, speculating) -> None:
+    """An oracle that is asked for five has an answer of 40 tokens done in about seven steps."""
+    right = speculating(tiny_baseline("llama"), "right")
+    right.check(Crowd({"num_speculative_tokens": 8}, at_least={"accepted_draft_tokens": 300}))
