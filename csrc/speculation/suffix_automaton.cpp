@@ -47,6 +47,7 @@ void SuffixAutomaton::append(int32_t token) {
   last_ = add_state(at(from).length + 1, 0);
   link_up(last_, from, token);
   count_end(last_);
+  if (token >= 0) note_follower(from, token);
 }
 
 // Leads to `state` from all suffixes of the text before that `token` never followed, and finds its link.
@@ -70,6 +71,7 @@ int32_t SuffixAutomaton::split(int32_t from, int32_t token, int32_t target) {
   for (int32_t e = at(target).first_edge; e >= 0; e = edges_[static_cast<size_t>(e)].next) {
     const Edge copied = edges_[static_cast<size_t>(e)];
     add_edge(part, copied.token, copied.target);
+    if (e == at(target).best_edge) at(part).best_edge = at(part).first_edge;
   }
   at(target).link = part;
   for (; from >= 0; from = at(from).link) {
@@ -88,8 +90,19 @@ void SuffixAutomaton::count_end(int32_t state) {
   }
 }
 
+// The last token came behind `state` and the shorter contexts that end there. No other count of what followed them has
+// changed, so the best of each is kept by one comparison.
+void SuffixAutomaton::note_follower(int32_t state, int32_t token) {
+  for (int i = 0; i < kMaxCounted && state > 0; i++, state = at(state).link) {
+    const int32_t edge = edge_of(state, token), best = at(state).best_edge;
+    if (best < 0 || count_behind(edge) >= count_behind(best)) at(state).best_edge = edge;
+  }
+}
+
+int32_t SuffixAutomaton::count_behind(int32_t edge) const { return at(edges_[static_cast<size_t>(edge)].target).count; }
+
 int32_t SuffixAutomaton::add_state(int32_t length, int32_t link) {
-  states_.push_back({length, link, 0, 0, -1});
+  states_.push_back({length, link, 0, 0, -1, -1});
   return static_cast<int32_t>(states_.size()) - 1;
 }
 
@@ -124,38 +137,29 @@ SuffixAutomaton::Context SuffixAutomaton::shorter(Context context) const {
   return link < 0 ? Context{0, 0} : Context{link, at(link).length};
 }
 
-// The token to draft behind a context, and its chance.
-SuffixAutomaton::Choice SuffixAutomaton::choose(Context context) const {
-  Choice best{nullptr, 0};
-  int64_t total = 0;
-  for (int32_t e = at(context.state).first_edge; e >= 0; e = edges_[static_cast<size_t>(e)].next) {
-    const Edge& edge = edges_[static_cast<size_t>(e)];
-    const State& behind = at(edge.target);
-    total += behind.count;
-    if (edge.token < 0) continue;
-    const State* so_far = best.edge == nullptr ? nullptr : &at(best.edge->target);
-    const bool is_better = so_far == nullptr || behind.count > so_far->count ||
-                           (behind.count == so_far->count && behind.last_end > so_far->last_end);
-    if (is_better) best.edge = &edge;
-  }
-  if (best.edge != nullptr) best.chance = at(best.edge->target).count / (double(total) + 1.0 / context.length);
-  return best;
+// The chance of the best token behind a context. The place at the end of the text has nothing behind it. Where not all
+// ends of a context were counted, the count of what follows may be the larger one.
+double SuffixAutomaton::chance_of(int32_t edge, Context context) const {
+  const State& state = at(context.state);
+  const int32_t total = state.count - (static_cast<size_t>(state.last_end) == size());
+  return std::min(1.0, count_behind(edge) / (total + 1.0 / context.length));
 }
 
 SuffixDraft SuffixAutomaton::draft_from(Context context, int max_tokens, double min_chance) const {
   SuffixDraft out{{}, 0, context.length};
   double chance = 1;
   while (static_cast<int>(out.token_ids.size()) < max_tokens && context.state > 0) {
-    const Choice choice = choose(context);
-    if (choice.edge == nullptr) {  // the text ended there each time
+    const int32_t best = at(context.state).best_edge;
+    if (best < 0) {  // the text ended there each time
       context = shorter(context);
       continue;
     }
-    chance *= choice.chance;
+    chance *= chance_of(best, context);
     if (chance < min_chance) break;
+    const Edge& edge = edges_[static_cast<size_t>(best)];
     out.expected += chance;
-    out.token_ids.push_back(choice.edge->token);
-    context = {choice.edge->target, context.length + 1};
+    out.token_ids.push_back(edge.token);
+    context = {edge.target, context.length + 1};
   }
   return out;
 }

@@ -21,8 +21,8 @@ struct SuffixDraft {
 // one much. They end where the product of the chances falls below `min_chance`; the use of counts for that is from
 // SuffixDecoding (Oliaro et al., 2024), the estimate is our own.
 //
-// A token costs amortised O(1): of the contexts that end at it, only the longest kMaxCounted are counted. In text that is
-// not a loop of few tokens there are fewer, and counts are exact.
+// A token costs amortised O(1), a drafted one O(1): of the contexts that end at a token, only the longest kMaxCounted are
+// counted. In text that is not a loop of few tokens there are fewer, and counts are exact.
 //
 // Tokens below 0 part texts from each other: they are counted as what follows a context, and never drafted.
 class SuffixAutomaton {
@@ -49,6 +49,7 @@ class SuffixAutomaton {
     int32_t count;       // places where its contexts end
     int32_t last_end;    // the last of them
     int32_t first_edge;  // -1: none
+    int32_t best_edge;   // the token that followed most often, of equals the last one to do so; -1: none
   };
   struct Edge {
     int32_t token;
@@ -60,22 +61,20 @@ class SuffixAutomaton {
     int32_t state;
     int32_t length;
   };
-  struct Choice {
-    const Edge* edge;  // null: nothing to draft
-    double chance;
-  };
 
   void append(int32_t token);
   void link_up(int32_t state, int32_t from, int32_t token);
   int32_t split(int32_t from, int32_t token, int32_t target);
   void count_end(int32_t state);
+  void note_follower(int32_t state, int32_t token);
   int32_t add_state(int32_t length, int32_t link);
   void add_edge(int32_t source, int32_t token, int32_t target);
   size_t slot_of(int32_t source, int32_t token) const;
   int32_t edge_of(int32_t source, int32_t token) const;
   void grow();
   Context shorter(Context context) const;
-  Choice choose(Context context) const;
+  int32_t count_behind(int32_t edge) const;
+  double chance_of(int32_t edge, Context context) const;
   SuffixDraft draft_from(Context context, int max_tokens, double min_chance) const;
 
   State& at(int32_t state) { return states_[static_cast<size_t>(state)]; }
