@@ -181,7 +181,9 @@ class SpeculationConfig:
     """Tokens tried before they are known; no token is another for it."""
 
     speculation: str = "off"
-    """Who guesses what comes next in an answer, so that several tokens may come of one step: `off`, nobody."""
+    """Who guesses what comes next in an answer, so that several tokens may come of one step: `ngram`, from the last
+    place where the answer or its prompt went alike; `suffix`, from all such places, and from earlier answers of the
+    same API key; `off`, nobody."""
     num_speculative_tokens: int = 5
     """Most guesses for one request in a step."""
 

@@ -14,7 +14,7 @@ from tests.equality.test_tiny import AHEAD, SMALL_POOLS
 from tests.equality.tiny_models import FAMILIES, POISONABLE
 from tests.equality.workload import failing, poisoned, reverse, shuffled
 
-GUESSERS = ("right", "wrong", "half_right", "seen_before", "fails")
+GUESSERS = ("right", "wrong", "half_right", "seen_before", "fails", "ngram", "suffix")
 DRAFTED = {"draft_tokens": 100}
 ACCEPTED = {"draft_tokens": 100, "accepted_draft_tokens": 100}
 
@@ -56,8 +56,9 @@ def speculating(monkeypatch: pytest.MonkeyPatch) -> Callable[[Baseline, str], Ba
 
     def change(baseline: Baseline, name: str) -> Baseline:
         oracle = Oracle(baseline.answers.values())
-        guess: Callable[[list[int], int], Sequence[int]] = getattr(oracle, name, None) or getattr(guessers, name)
-        monkeypatch.setitem(PROPOSERS, name, lambda: Guesser(guess))
+        guess: Callable[[list[int], int], Sequence[int]] = getattr(oracle, name, None) or getattr(guessers, name, None)
+        if name not in PROPOSERS:
+            monkeypatch.setitem(PROPOSERS, name, lambda _: Guesser(guess))
         fields = {**baseline.fields, "speculation": name}
         return Baseline(baseline.model, fields, baseline.workload, baseline.answers, baseline.isa)
 
@@ -73,7 +74,7 @@ def test_every_setting(tiny_baseline: TinyBaseline, speculating, guesser: str, s
 @pytest.mark.parametrize("guesser", GUESSERS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_guesser(tiny_baseline: TinyBaseline, speculating, family: str, guesser: str) -> None:
-    least = {"right": ACCEPTED, "fails": {}}.get(guesser, DRAFTED)
+    least = {"right": ACCEPTED, "wrong": DRAFTED, "half_right": DRAFTED, "seen_before": DRAFTED}.get(guesser, {})
     speculating(tiny_baseline(family), guesser).check(Crowd(at_least=least))
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from octavo import _native
 from octavo.config import EngineConfig
 from octavo.decoding.sampler import NativeSampler
+from octavo.decoding.speculation.build import Surroundings
 from octavo.engine.core import EngineCore
 from octavo.engine.fingerprint import numerics_fingerprint, weights_name
-from octavo.engine.grammar_desk import GrammarDesk
-from octavo.engine.grammars import load_tokenizer, with_grammars
+from octavo.engine.grammars import StructuredOutput, load_tokenizer, with_grammars
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.kv_sockets import EventSockets, bind_sockets
 from octavo.engine.kv_tiers import open_tiers
@@ -21,7 +21,7 @@ from octavo.engine.logits_processors import load_processors
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
-from octavo.engine.speculation import draft_counts_of, proposer_of
+from octavo.engine.speculation import draft_counts_of, proposer_of, require_known
 from octavo.engine.start_log import PhaseTimes, warn_of_threads
 from octavo.engine.step_size import with_step_size
 from octavo.execution.loader import Checkpoint, open_checkpoint
@@ -84,7 +84,8 @@ def _build(
     tokenizer: Tokenizer | None,
     sockets: EventSockets | None,
 ) -> tuple[EngineCore, EngineInfo]:
-    policy, proposer = scheduling_policy(config.scheduler), proposer_of(config.speculation)
+    policy = scheduling_policy(config.scheduler)
+    require_known(config.speculation)
     times = PhaseTimes(clock())
     checkpoint = open_checkpoint(files.files)
     times.mark("open", clock())
@@ -104,7 +105,9 @@ def _build(
     times.mark("pack", clock())
     native = NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa, processors)
     instrumented, plain = instrument(executor, native)
-    grammars, sampler = _with_grammars(plain, config, files, tokenizer, valid_vocab_size)
+    guided = _with_grammars(plain, config, files, tokenizer, valid_vocab_size)
+    grammars, sampler = (None, plain) if guided is None else guided
+    proposer = proposer_of(config.speculation, Surroundings(forced=None if guided is None else guided.sampler))
     runner = _runner(loaded, instrumented, sampler, proposer, clock)
     fingerprint = _fingerprint(loaded, files)
     manager, pins = _kv(config, memory, fingerprint)
@@ -218,10 +221,10 @@ def _kv(config: EngineConfig, memory: MemoryPlan, fingerprint: str) -> tuple[KVM
 
 def _with_grammars(
     sampler: Sampler, config: EngineConfig, files: ModelFiles, tokenizer: Tokenizer | None, vocab_size: int
-) -> tuple[GrammarDesk | None, Sampler]:
+) -> StructuredOutput | None:
     """Answers of a given shape, if there is a tokenizer: a grammar is about the bytes of tokens."""
     if config.model.skip_tokenizer_init:
-        return None, sampler
+        return None
     loader = partial(load_tokenizer, files) if tokenizer is None else lambda: tokenizer
     return with_grammars(sampler, loader, vocab_size)
 

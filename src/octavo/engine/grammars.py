@@ -25,7 +25,7 @@ class StructuredOutput(NamedTuple):
     """What an engine has for answers of a given shape."""
 
     desk: GrammarDesk
-    sampler: Sampler
+    sampler: GuidedSampler
 
 
 def with_grammars(sampler: Sampler, load_tokenizer: Callable[[], Tokenizer], vocab_size: int) -> StructuredOutput:

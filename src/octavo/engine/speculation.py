@@ -3,6 +3,9 @@
 from collections.abc import Callable
 
 from octavo.config import SchedulerConfig, SpeculationConfig
+from octavo.decoding.speculation import build
+from octavo.decoding.speculation.build import Surroundings
+from octavo.decoding.speculation.one_by_one import OneByOne
 from octavo.errors import ConfigError
 from octavo.execution.protocols import Proposer
 from octavo.scheduling.draft_counts import DraftCounts, FixedDraftCounts
@@ -11,22 +14,28 @@ OFF = "off"
 MOST_DRAFTS_PER_STEP = 64
 """Over all requests. Far beyond where a row more costs as much as a step; each takes a row of logits."""
 
-PROPOSERS: dict[str, Callable[[], Proposer]] = {}
+
+def _asked_one_by_one(name: str) -> Callable[[Surroundings], Proposer]:
+    return lambda around: OneByOne(build.proposer_named(name, around))
+
+
+PROPOSERS: dict[str, Callable[[Surroundings], Proposer]] = {name: _asked_one_by_one(name) for name in build.PROPOSERS}
 """Name, as `speculation` gives it -> who guesses."""
 
 
-def proposer_of(config: SpeculationConfig) -> Proposer | None:
-    """Who guesses; None: nobody.
-
-    Raises:
-        ConfigError: there is nobody of that name.
+def require_known(config: SpeculationConfig) -> None:
     """
-    if config.speculation == OFF:
-        return None
-    factory = PROPOSERS.get(config.speculation)
-    if factory is None:
-        raise ConfigError("speculation", config.speculation, f"must be one of {', '.join((OFF, *sorted(PROPOSERS)))}")
-    return factory()
+    Raises:
+        ConfigError: there is nobody of that name to guess.
+    """
+    if config.speculation != OFF and config.speculation not in PROPOSERS:
+        known = ", ".join((OFF, *sorted(PROPOSERS)))
+        raise ConfigError("speculation", config.speculation, f"must be one of {known}")
+
+
+def proposer_of(config: SpeculationConfig, around: Surroundings) -> Proposer | None:
+    """Who guesses, of a known name; None: nobody."""
+    return None if config.speculation == OFF else PROPOSERS[config.speculation](around)
 
 
 def draft_counts_of(config: SpeculationConfig, scheduler: SchedulerConfig) -> DraftCounts | None:
