@@ -108,3 +108,9 @@ def test_the_rules_see_what_they_should(source: str, seen: bool) -> None:
     hits = [n for n in nodes if {name.partition(".")[0] for name in imported(n)} & CODE_FROM_DATA]
     hits += [n for n in nodes if called(n) in BUILTINS | CALLS]
     assert bool(hits) is seen
+
+
+def test_no_time_limit_swallows_a_cancellation() -> None:
+    """`asyncio.wait_for` of Python 3.11 answers a cancellation with its result if that comes in the same turn of the
+    loop, so whoever awaits the cancelled task may wait for ever; `asyncio.timeout` does not."""
+    assert [str(file) for file in FILES if "asyncio.wait_for(" in file.read_text("utf-8")] == []

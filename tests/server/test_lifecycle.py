@@ -13,7 +13,10 @@ import pytest
 
 from octavo.config import ServerConfig
 from octavo.errors import ConfigError
+from octavo.request.control import EngineLoad
+from octavo.server.app import build_context
 from octavo.server.errors import shutting_down
+from octavo.server.http_server import HttpServer
 from octavo.server.listener import bind
 from octavo.server.state import ServerState
 from tests.server.conftest import FakeServer, fake, wait_until
@@ -249,3 +252,29 @@ def test_a_request_that_does_not_arrive_in_full_holds_up_no_drain(
         running.close()
     wait_until(lambda: server.ended_well is True, "the server has ended")
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_an_end_that_comes_as_the_engine_answers() -> None:
+    """The server ends also where it is told to in the very turn of the loop in which a ping of the engine comes back.
+    Here it ends because its ready line cannot be written, as on a full disk."""
+
+    async def run() -> None:
+        engine = await fake()
+        answered = asyncio.Event()
+        load = engine.load
+
+        async def slow_load() -> EngineLoad:
+            await answered.wait()
+            return await load()
+
+        def announce(_: str) -> None:
+            answered.set()
+            raise OSError(28, "No space left on device")
+
+        engine.load = slow_load  # type: ignore[method-assign]
+        config = ServerConfig(port=0)
+        async with asyncio.timeout(20):
+            await HttpServer(build_context(engine, config)).run(bind(config), announce)
+
+    with pytest.raises(OSError, match="No space left"):
+        asyncio.run(run())

@@ -332,7 +332,8 @@ class CoreClient:
             pass  # whoever owns it goes on, or ends it
         elif self.alive and self._ready:  # a core that did not start reads no orders
             with contextlib.suppress(EngineDeadError, TimeoutError):
-                await asyncio.wait_for(self._call("shutdown"), SHUTDOWN_PATIENCE_S)
+                async with asyncio.timeout(SHUTDOWN_PATIENCE_S):
+                    await self._call("shutdown")
         else:
             self._process.hang_up()
         self._closing = True

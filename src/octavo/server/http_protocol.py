@@ -74,8 +74,8 @@ class BoundedProtocol(H11Protocol):
             self._stop_timer()
 
     def on_response_complete(self) -> None:
-        """Called by uvicorn, which begins the request that came in one piece with the one before. Of a half one it would
-        not know before more of it comes."""
+        """Called by uvicorn, which begins the request that came in one piece with the one before. Of a half one it
+        would not know before more of it comes."""
         super().on_response_complete()
         rest, _ = self.conn.trailing_data
         if rest and self.conn.their_state is h11.IDLE and not self.transport.is_closing():

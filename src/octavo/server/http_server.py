@@ -121,8 +121,10 @@ class HttpServer:
         death = asyncio.create_task(engine.wait_dead())
         try:
             while not death.done():
-                with contextlib.suppress(EngineDeadError):
-                    await asyncio.wait_for(engine.load(), patience)
+                # Python 3.11's wait_for may swallow a cancellation, and this would go on for ever.
+                async with asyncio.timeout(patience):
+                    with contextlib.suppress(EngineDeadError):
+                        await engine.load()
                 await asyncio.wait({death}, timeout=min(PING_S, patience))
             return death.result()
         except TimeoutError:

@@ -40,7 +40,8 @@ class Elders:
         """See `Siblings.totals`."""
         try:
             asked = self._parent.ask(Word.TOTALS, metric_totals.encode(own))
-            self._others = metric_totals.decode(await asyncio.wait_for(asked, 2 * PATIENCE_S))
+            async with asyncio.timeout(2 * PATIENCE_S):
+                self._others = metric_totals.decode(await asked)
         except TimeoutError:
             pass  # it is busy
         return metric_totals.added_up([own, self._others])

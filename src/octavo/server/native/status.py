@@ -63,6 +63,7 @@ class Status:
 
     async def _load(self) -> EngineLoad:
         try:
-            return await asyncio.wait_for(self._server.engine.load(), LOAD_PATIENCE_S)
+            async with asyncio.timeout(LOAD_PATIENCE_S):
+                return await self._server.engine.load()
         except TimeoutError:
             raise EngineDeadError("the engine does not answer") from None
