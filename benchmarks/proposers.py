@@ -53,8 +53,8 @@ class Cost:
     """Per request and step with one new token."""
     add_ms: float
     """Per request, when it comes."""
-    kib: float
-    """Per request; nan where memory is not per request."""
+    kib: float | None
+    """Per request; None where memory is not per request."""
 
 
 PROPOSERS: dict[str, Callable[[], Proposer]] = {
@@ -84,10 +84,10 @@ def timed_us(call: Callable[[], object]) -> float:
     return (time.thread_time_ns() - start) / 1000
 
 
-def num_bytes(proposer: Proposer) -> float:
+def kib_of(proposer: Proposer, requests: int) -> float | None:
     if isinstance(proposer, NgramProposer | SuffixProposer):
-        return proposer.num_bytes
-    return float("nan")
+        return round(proposer.num_bytes / requests / 1024, 1)
+    return None
 
 
 def cost_of(name: str, requests: int, context: int) -> Cost:
@@ -114,7 +114,7 @@ def cost_of(name: str, requests: int, context: int) -> Cost:
         round(statistics.median(proposes), 2),
         round(statistics.median(extends), 2),
         round(statistics.median(adds) / 1000, 3),
-        round(num_bytes(proposer) / requests / 1024, 1),
+        kib_of(proposer, requests),
     )
 
 
@@ -133,7 +133,7 @@ def main() -> None:
             cost = cost_of(name, requests, options.context)
             costs.append(cost)
             step = (cost.propose_us + cost.extend_us) * requests
-            cells = (name, requests, cost.propose_us, cost.extend_us, f"{step:.1f}", cost.add_ms, cost.kib)
+            cells = (name, requests, cost.propose_us, cost.extend_us, f"{step:.1f}", cost.add_ms, cost.kib or "")
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     if options.json:
         options.json.write_text(

@@ -1,4 +1,4 @@
-"""Guesses of what comes next in an answer, for the sampler to verify: see docs/speculation.md.
+"""Guesses of what comes next in an answer, for the sampler to verify: see docs/proposers.md.
 
 `Proposer` is the contract inside this room; `build.proposer_named` makes what `--speculation` names, and
 `one_by_one.OneByOne` is what the runner asks.
