@@ -184,7 +184,8 @@ class SchedulerRequest:
         end = self.num_computed = start + num_scheduled
         if end == len(self.token_ids) + self.num_pending:
             self.num_pending += 1 + num_drafts
-        self.num_computed += num_drafts
+        if num_drafts:
+            self.num_computed += num_drafts
         stats.num_steps += 1
         stats.num_computed_tokens += num_scheduled
         if start == self._most_computed:

@@ -289,7 +289,9 @@ class Scheduler:
         columns = zip(draft.shares.items(), result.token_ids, logprobs, drafted, strict=True)
         for (request, share), token_ids, rows, num_drafted in columns:
             if request.status is RUNNING and request not in draft.void:
-                num_computed = min(share[0] + share[1], len(request.token_ids))  # behind drafts in flight it is less
+                num_computed = share[0] + share[1]
+                if num_computed > len(request.token_ids):  # planned behind drafts in flight, some of them wrong
+                    num_computed = len(request.token_ids)
                 if request.request.pooling is None:
                     completes = request.request_id in completed
                     if self._drafts is not None and share[3] and token_ids:
@@ -465,7 +467,7 @@ class Scheduler:
         plan = draft.to_plan(self._running.take_preempted_ids(), self._finished_ids)
         for request, (_, num_tokens, _, num_drafts) in draft.shares.items():
             self.counters.recomputed_tokens += request.run(num_tokens, num_drafts)
-        self.counters.computed_tokens += draft.num_tokens
+        self.counters.computed_tokens += draft.num_tokens if draft.has_drafts else plan.num_tokens
         self.counters.steps += 1
         if self._tenants.weighs:
             for request, (_, num_tokens, _, _) in draft.shares.items():
@@ -530,8 +532,7 @@ class Scheduler:
         *,
         completes: bool,
     ) -> RequestOutput | None:
-        """Takes in one request's part of a step, which has computed its first `num_computed` tokens; None while its
-        prompt is unfinished."""
+        """Takes in a part of a step, behind which `num_computed` tokens are computed; None inside the prompt."""
         self._manager.settle(request.blocks, num_computed)
         if num_computed < len(request.token_ids):
             if token_ids:
