@@ -1,16 +1,20 @@
 """The program as users start it: exit codes, one-line errors, speed of --help."""
 
 import json
+import logging
 import os
 import resource
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from octavo import LLM, SamplingParams
+from octavo.cli.main import main
 
 RUN = "from octavo.cli.main import main; main()"
 COMMANDS = [
@@ -37,9 +41,35 @@ def octavo(*arguments: str, cache: Path | None = None, given: str = "") -> subpr
     )
 
 
+@dataclass
+class Here:
+    """Runs `octavo` in this process, which is ten times as fast; for what ends before anything is loaded."""
+
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
+        self.monkeypatch.setattr(sys, "argv", ["octavo", *arguments])
+        if cache is not None:
+            self.monkeypatch.setenv("OCTAVO_CACHE", str(cache))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = self.capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), told.out, told.err)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Here]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield Here(monkeypatch, capsys)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command_has_examples(command: str) -> None:
-    done = octavo(*command.split(), "--help")
+def test_help_of_every_command_has_examples(here: Here, command: str) -> None:
+    done = here(*command.split(), "--help")
     assert done.returncode == 0, done.stderr
     assert "Examples:" in done.stdout
     assert f"octavo {command}" in done.stdout
@@ -102,13 +132,19 @@ def test_version() -> None:
         (["bench", "throughput", "-m", "no-such-model"], "unknown model 'no-such-model'"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_2(tmp_path: Path, arguments: list[str], message: str) -> None:
-    done = octavo(*arguments, cache=tmp_path)
+def test_mistakes_are_one_line_and_exit_2(here: Here, tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = here(*arguments, cache=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith("octavo: ")
     assert message in line
+
+
+def test_a_mistake_in_a_process_of_its_own(tmp_path: Path) -> None:
+    done = octavo("serve", "--port", "70000", cache=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "octavo: --port=70000: must be in [0, 65535]\n"
 
 
 def test_a_port_in_use_is_told_before_any_model_is_loaded(tmp_path: Path) -> None:
@@ -138,8 +174,8 @@ def test_models_of_an_empty_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["chat", "complete"])
-def test_unknown_flags_suggest_help(command: str) -> None:
-    done = octavo(command, "--tempreture", "1")
+def test_unknown_flags_suggest_help(here: Here, command: str) -> None:
+    done = here(command, "--tempreture", "1")
     assert done.returncode == 2
     assert "--tempreture" in done.stderr
     assert "Traceback" not in done.stderr
