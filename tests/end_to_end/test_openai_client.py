@@ -229,6 +229,7 @@ def load(served: Served) -> dict[str, Any]:
 
 
 def test_aborted_streams_give_their_blocks_back(served: Served) -> None:
+    wait_until(lambda: load(served)["num_running"] == load(served)["num_waiting"] == 0, "nothing runs")
     usable = load(served)["num_free_blocks"]
     for number in range(12):
         stream = complete(served, [7 + number] * 40, max_tokens=600, stream=True, extra_body={"ignore_eos": True})

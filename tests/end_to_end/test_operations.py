@@ -170,9 +170,9 @@ def test_pause_wait_answers_when_what_ran_has_ended(
         early = admin.post("/admin/pause", json={"mode": "wait", "timeout_s": 0}).json()
         assert early["paused"] == "wait"
         assert admin.post("/admin/pause", json={"mode": "wait"}).json()["settled"] is True
-        assert (load(server)["num_running"], load(server)["num_waiting"]) == (0, 1)
+        wait_until(lambda: (load(server)["num_running"], load(server)["num_waiting"]) == (0, 1), "one waits")
         assert admin.post("/admin/reset_prefix_cache").json() == {"reset": True}
-        assert load(server)["num_cached_blocks"] == 0
+        wait_until(lambda: load(server)["num_cached_blocks"] == 0, "the load card follows")
         admin.post("/admin/resume")
         assert {future.result(60).choices[0].finish_reason for future in asked} == {"length"}
 

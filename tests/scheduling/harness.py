@@ -164,15 +164,8 @@ class Engine:
             drafts=drafts,
             has_grammar=self.grammars.is_kept,
         )
-        waker = AlwaysAwake()
-        block_bytes = self.executor.block_bytes(0)
-        self.stores = {
-            tier: ScriptedStore(tier, count * block_bytes, self.executor, fates=fates)
-            for tier, count in (tiers or {}).items()
-        }
-        if found:
-            list(self.stores.values())[-1].blocks |= found
-        self.desk = TransferDesk(list(self.stores.values()), waker)
+        self.stores = self._make_stores(tiers or {}, fates, found or {})
+        self.desk = TransferDesk(list(self.stores.values()), AlwaysAwake())
         self.tiers = None if tiers is None else Tiers(self.manager, self._tier_settings(), lease_s=lease_s)
         self.scheduler = Scheduler(
             self.config,
@@ -192,6 +185,17 @@ class Engine:
         self.tokens: dict[str, list[int]] = defaultdict(list)
         self.outputs: dict[str, list[RequestOutput]] = defaultdict(list)
         self.finished: dict[str, FinishReason] = {}
+
+    def _make_stores(
+        self, tiers: dict[Tier, int], fates: FateScript, found: dict[BlockName, tuple[BlockRecord, Bytes]]
+    ) -> dict[Tier, ScriptedStore]:
+        block_bytes = self.executor.block_bytes(0)
+        stores = {
+            tier: ScriptedStore(tier, count * block_bytes, self.executor, fates=fates) for tier, count in tiers.items()
+        }
+        if found:
+            list(stores.values())[-1].blocks |= found
+        return stores
 
     def _tier_settings(self) -> list[TierSettings]:
         return [
