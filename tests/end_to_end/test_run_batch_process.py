@@ -112,7 +112,7 @@ def test_settings_come_from_a_file_too(tiny_file: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_at_any_moment_it_goes_on(tiny_file: str, tmp_path: Path, number: signal.Signals) -> None:
-    bodies = [{"prompt": f"{i}", "max_tokens": 200, "ignore_eos": True, "temperature": 0} for i in range(60)]
+    bodies = [{"prompt": f"{i}", "max_tokens": 700, "ignore_eos": True, "temperature": 0} for i in range(60)]
     write(tmp_path, bodies)
     output = tmp_path / "out.jsonl"
     with subprocess.Popen(command(tiny_file, tmp_path, "--max-concurrency", "4"), stderr=subprocess.DEVNULL) as popen:

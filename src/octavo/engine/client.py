@@ -59,6 +59,8 @@ class CoreClient:
         self._tasks = [self._watching]
         self._closing = False
         self._ready = False
+        self._failed = False
+        """The core has said why it cannot start, and ends by itself when it has told all its clients."""
 
     def _bind(self, kind: int, address: str) -> zmq.asyncio.Socket:
         socket = self._context.socket(kind)
@@ -89,8 +91,8 @@ class CoreClient:
         kind, payload = receive.result()
         if kind == Kind.READY.frame:
             return wire.decode_info(payload)
-        failure = wire.decode_failure(payload)
-        raise _start_error(failure)
+        self._failed = True
+        raise _start_error(wire.decode_failure(payload))
 
     async def _watch_process(self) -> None:
         code = await self._process.wait()
@@ -334,7 +336,7 @@ class CoreClient:
             with contextlib.suppress(EngineDeadError, TimeoutError):
                 async with asyncio.timeout(SHUTDOWN_PATIENCE_S):
                     await self._call("shutdown")
-        else:
+        elif not self._failed:
             self._process.hang_up()
         self._closing = True
         if self._process.is_owned:

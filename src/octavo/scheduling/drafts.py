@@ -42,9 +42,7 @@ class DraftPlanner:
             if wanted > 0:
                 left -= self._add(draft, request, start + 1, wanted, may_take_blocks=may_take_blocks)
 
-    def _add(
-        self, draft: StepDraft, request: SchedulerRequest, end: int, wanted: int, *, may_take_blocks: bool
-    ) -> int:
+    def _add(self, draft: StepDraft, request: SchedulerRequest, end: int, wanted: int, *, may_take_blocks: bool) -> int:
         """Adds drafts at positions `end ..`; returns how many."""
         at_hand = len(request.blocks.tables[0]) * self._block_size - end
         new_block_ids: BlockIds | None = None
