@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from octavo.server.fields import StrictModel
+from octavo.server.fields import StrictModel, tag_by_type
 from octavo.server.json_object import JsonObject
 
 CacheControl = dict[str, Any] | None
@@ -52,21 +52,11 @@ def _refuse(value: Any) -> Any:
 Refused = Annotated[Any, BeforeValidator(_refuse), Tag("[other]")]
 
 
-def _tag(value: Any) -> str:
-    """Tags are no identifiers, so that they are left out of a field's path in errors."""
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"[{kind}]" if kind in ("text", "tool_use", "tool_result", "thinking") else "[other]"
-
-
-def _text_tag(value: Any) -> str:
-    return _tag(value) if _tag(value) == "[text]" else "[other]"
-
-
 def _is_text(value: Any) -> str:
     return "[string]" if isinstance(value, str) else "[blocks]"
 
 
-TextOnly = Annotated[Annotated[TextBlock, Tag("[text]")] | Refused, Discriminator(_text_tag)]
+TextOnly = Annotated[Annotated[TextBlock, Tag("[text]")] | Refused, Discriminator(tag_by_type("text"))]
 Text = Annotated[Annotated[str, Tag("[string]")] | Annotated[list[TextOnly], Tag("[blocks]")], Discriminator(_is_text)]
 """A text, or blocks of text."""
 
@@ -89,7 +79,7 @@ Block = Annotated[
     | Annotated[ToolResultBlock, Tag("[tool_result]")]
     | Annotated[ThinkingBlock, Tag("[thinking]")]
     | Refused,
-    Discriminator(_tag),
+    Discriminator(tag_by_type("text", "tool_use", "tool_result", "thinking")),
 ]
 Content = Annotated[Annotated[str, Tag("[string]")] | Annotated[list[Block], Tag("[blocks]")], Discriminator(_is_text)]
 

@@ -7,12 +7,10 @@ from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
 from octavo.server.anthropic.order import SPELLINGS, MessageOrder, order_message, plan_message
 from octavo.server.anthropic.spelled import MessageEvents, SpelledMessage
 from octavo.server.body import read_body
-from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext, tenant_of
 from octavo.server.endpoints import json_response
-from octavo.server.openai.respond import Nobody
+from octavo.server.respond import respond
 from octavo.server.spelling import respelled
-from octavo.server.streaming import EventStream
 
 
 class Messages:
@@ -28,12 +26,7 @@ class Messages:
         model = self._server.model_name(body.model)
         order = await self.order(body, arrival=arrival, tenant=tenant_of(request))
         spelled = SpelledMessage(order.answer, model, fills_context=order.fills_context)
-        if body.stream:
-            return EventStream(spelled.stream(), self._server.state, MessageEvents())
-        try:
-            return json_response(await while_connected(spelled.whole(), request.receive, self._server.state))
-        except ClientGoneError:
-            return Nobody()
+        return await respond(request, self._server, spelled, stream=bool(body.stream), spelling=MessageEvents())
 
     async def order(self, body: MessagesBody, *, arrival: float, tenant: str) -> MessageOrder:
         """What a body asks for; nothing runs before its answer is read.

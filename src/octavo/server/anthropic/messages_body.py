@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from octavo.errors import InvalidRequestError
 from octavo.server.anthropic.blocks import AnyTool, CacheControl, InputMessage, Text
-from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel
+from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, StrictModel, tag_by_type
 from octavo.server.json_object import JsonObject
 from octavo.server.openai.generation_body import MAX_STOP_CHARS, MAX_STOP_STRINGS, GenerationBody
 from octavo.server.openai.message import MAX_MESSAGES
@@ -56,17 +56,12 @@ def _refuse_thinking(value: Any) -> Any:
     raise ValueError("must be an object whose type is enabled, adaptive or disabled")
 
 
-def _thinking_tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"[{kind}]" if kind in ("enabled", "adaptive", "disabled") else "[other]"
-
-
 Thinking = Annotated[
     Annotated[ThinkingEnabled, Tag("[enabled]")]
     | Annotated[ThinkingAdaptive, Tag("[adaptive]")]
     | Annotated[ThinkingDisabled, Tag("[disabled]")]
     | Annotated[Any, BeforeValidator(_refuse_thinking), Tag("[other]")],
-    Discriminator(_thinking_tag),
+    Discriminator(tag_by_type("enabled", "adaptive", "disabled")),
 ]
 
 

@@ -24,8 +24,7 @@ from octavo.server.conversation.conversation import Conversation, ReasoningOptio
 from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.plan import AnswerPlan, plan_answer
 from octavo.server.conversation.rendering import template_source
-from octavo.server.generation import GenerationOrder
-from octavo.server.openai.sampling import check_cache_salt, check_priority, check_session, sampling_params
+from octavo.server.openai.sampling import generation_order, sampling_params
 from octavo.server.openai.tool_body import FunctionDefinition, FunctionTool, tool_use
 from octavo.server.prompts import Prompt, fit_prompt
 from octavo.server.reasoning.registry import NO_REASONING
@@ -77,14 +76,13 @@ async def order_message(server: ServerContext, body: MessagesBody, *, arrival: f
     token_ids = fit_prompt(plan.token_ids, server.engine.info, truncate=None, max_tokens=1, field="messages")
     room = server.engine.info.max_model_len - len(token_ids)
     params = plan.complete(params.replace(max_tokens=min(body.max_tokens, room)))
-    generation = GenerationOrder(
+    generation = generation_order(
+        generation_body,
+        server.engine.info,
         request_id=f"msg_{uuid.uuid4().hex}",
         prompts=[token_ids],
         params=params,
         tenant=tenant,
-        priority=check_priority(generation_body, server.engine.info),
-        cache_salt=check_cache_salt(generation_body),
-        session=check_session(generation_body),
     )
     options = AnswerOptions(skip_special=params.skip_special_tokens, reading=plan.reading)
     order = AnswerOrder(generation=generation, prompts=[Prompt(token_ids)], options=options, arrival=arrival)

@@ -8,13 +8,12 @@ from starlette.responses import Response
 from octavo.errors import InvalidRequestError
 from octavo.request.control import PauseMode
 from octavo.server.body import read_body
-from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext
 from octavo.server.endpoints import json_response
 from octavo.server.errors import ApiError
 from octavo.server.fields import Honoured, RequestBody
 from octavo.server.native.requests import request_entry
-from octavo.server.openai.respond import Nobody
+from octavo.server.respond import while_wanted
 
 Body = TypeVar("Body", bound=RequestBody)
 
@@ -54,10 +53,7 @@ class Admin:
         ended that runs to its end."""
         body = await _optional_body(request, PauseBody, self._server)
         _check_timeout(body.timeout_s)
-        try:
-            return await while_connected(self._pause(body), request.receive, self._server.state)
-        except ClientGoneError:
-            return Nobody()
+        return await while_wanted(self._pause(body), request, self._server)
 
     async def _pause(self, body: PauseBody) -> Response:
         engine = self._server.engine
@@ -77,10 +73,7 @@ class Admin:
         after `timeout_s`: what runs then is aborted."""
         body = await _optional_body(request, DrainBody, self._server)
         _check_timeout(body.timeout_s)
-        try:
-            return await while_connected(self._drain(body.timeout_s), request.receive, self._server.state)
-        except ClientGoneError:
-            return Nobody()
+        return await while_wanted(self._drain(body.timeout_s), request, self._server)
 
     async def _drain(self, timeout_s: float) -> Response:
         num_aborted = await self._server.engine.drain(timeout_s)

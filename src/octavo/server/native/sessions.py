@@ -10,7 +10,6 @@ from starlette.responses import Response
 from octavo.errors import InvalidRequestError
 from octavo.request.pin import PinRequest, SessionState
 from octavo.server.body import read_body
-from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext, tenant_of
 from octavo.server.conversation.rendering import render
 from octavo.server.endpoints import json_response
@@ -19,9 +18,9 @@ from octavo.server.json_object import JsonObject
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.chat_conversation import conversation_of
 from octavo.server.openai.message import Messages
-from octavo.server.openai.respond import Nobody
 from octavo.server.openai.sampling import pin_request
 from octavo.server.prompts import encode_prompt, fit_prompt
+from octavo.server.respond import while_wanted
 
 
 def _prompt(value: Any) -> str | list[int] | None:
@@ -72,11 +71,8 @@ class Sessions:
         self._server.model_name(body.model)
         prompt = await self._prompt_ids(body)
         with self._server.taking_requests(), self._server.state.admitted():
-            try:
-                work = self._open(pin, prompt, tenant_of(request), body.cache_salt)
-                return await while_connected(work, request.receive, self._server.state)
-            except ClientGoneError:
-                return Nobody()
+            work = self._open(pin, prompt, tenant_of(request), body.cache_salt)
+            return await while_wanted(work, request, self._server)
 
     async def list_all(self, request: Request) -> Response:
         """The sessions of this key, oldest first."""

@@ -14,21 +14,18 @@ from octavo.server.conversation.answer import Answer, AnswerOrder
 from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.plan import AnswerPlan, plan_answer
 from octavo.server.conversation.rendering import codec
-from octavo.server.generation import GenerationOrder
 from octavo.server.openai.answer import SpelledAnswer
 from octavo.server.openai.chat_body import ChatBody
 from octavo.server.openai.chat_conversation import conversation_of
 from octavo.server.openai.chat_format import ChatFormat
-from octavo.server.openai.respond import respond
 from octavo.server.openai.sampling import (
     answer_options,
-    check_cache_salt,
-    check_priority,
-    check_session,
     check_streaming,
+    generation_order,
     sampling_params,
 )
 from octavo.server.prompts import Prompt, decode_ids, fit_prompt
+from octavo.server.respond import respond
 from octavo.server.spelling import respelled
 from octavo.text.messages import PART_SEPARATOR
 
@@ -64,14 +61,13 @@ class ChatCompletions:
         plan = await plan_answer(self._server, conversation_of(body, self._server.config))
         params = plan.complete(params)
         prompt = await self._prompt(body, plan, params)
-        order = GenerationOrder(
+        order = generation_order(
+            body,
+            self._server.engine.info,
             request_id=f"chatcmpl-{uuid.uuid4().hex}",
             prompts=[prompt.token_ids],
             params=params,
             tenant=tenant,
-            priority=check_priority(body, self._server.engine.info),
-            cache_salt=check_cache_salt(body),
-            session=check_session(body),
         )
         return AnswerOrder(generation=order, prompts=[prompt], options=_options(body, params, plan), arrival=arrival)
 

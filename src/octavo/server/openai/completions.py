@@ -14,21 +14,18 @@ from octavo.server.conversation.answer import Answer, AnswerOrder
 from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.reasoning_markers import budget_of_prompts
 from octavo.server.fill_in import FillInTokens, fill_in_prompt, fill_in_tokens
-from octavo.server.generation import GenerationOrder
 from octavo.server.openai.answer import SpelledAnswer
 from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.completion_format import CompletionFormat
-from octavo.server.openai.respond import respond
 from octavo.server.openai.response_format import answer_shape
 from octavo.server.openai.sampling import (
     answer_options,
-    check_cache_salt,
-    check_priority,
-    check_session,
     check_streaming,
+    generation_order,
     sampling_params,
 )
 from octavo.server.prompts import Prompt, encode_prompt, fit_prompt
+from octavo.server.respond import respond
 
 DEFAULT_MAX_TOKENS = 16
 MAX_ANSWERS = 4096
@@ -72,14 +69,13 @@ class Completions:
             params = params.replace(stop_token_ids=tuple(dict.fromkeys((*params.stop_token_ids, *markers.end_ids))))
         prompts = [await self._prompt(body, prompt, params, markers) for prompt in body.prompt]
         params = self._with_budget(body, prompts, params)
-        generation = GenerationOrder(
+        generation = generation_order(
+            body,
+            self._server.engine.info,
             request_id=f"cmpl-{uuid.uuid4().hex}",
             prompts=[prompt.token_ids for prompt in prompts],
             params=params,
             tenant=tenant,
-            priority=check_priority(body, self._server.engine.info),
-            cache_salt=check_cache_salt(body),
-            session=check_session(body),
         )
         return AnswerOrder(generation=generation, prompts=prompts, options=options, arrival=arrival)
 

@@ -16,14 +16,14 @@ from octavo.request.outputs import FinishReason
 from octavo.request.pooling import PoolingParams
 from octavo.server.access_log import FIGURES, RequestFigures
 from octavo.server.body import read_body
-from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext, tenant_of
+from octavo.server.endpoints import json_response
 from octavo.server.errors import REQUEST_ID, ApiError
 from octavo.server.key_limits import METER
 from octavo.server.openai.embedding_body import EmbeddingBody
-from octavo.server.openai.respond import Nobody
 from octavo.server.openai.sampling import check_cache_salt, check_priority
 from octavo.server.prompts import check_ids, check_input_length, encode_text, fit_input
+from octavo.server.respond import while_wanted
 
 WAITING_PER_PLACE = 2
 """Inputs of one request that are in the engine at one time, per sequence that it runs: enough to fill every step, and
@@ -56,20 +56,21 @@ class Embeddings:
         body = await read_body(request, EmbeddingBody, self._server)
         model = self._server.model_name(body.model)
         order = await self._order(body, arrival, tenant_of(request))
+        return await while_wanted(self._answer(order, model), request, self._server)
+
+    async def _answer(self, order: EmbeddingOrder, model: str) -> Response:
         embedding = Embedding(self._server, order)
-        try:
-            data = await while_connected(embedding.run(), request.receive, self._server.state)
-        except ClientGoneError:
-            return Nobody()
-        answer = {
-            "id": order.request_id,
-            "object": "list",
-            "created": int(self._server.wall_clock()),
-            "model": model,
-            "data": data,
-            "usage": embedding.usage(),
-        }
-        return Response(msgspec.json.encode(answer), media_type="application/json")
+        data = await embedding.run()
+        return json_response(
+            {
+                "id": order.request_id,
+                "object": "list",
+                "created": int(self._server.wall_clock()),
+                "model": model,
+                "data": data,
+                "usage": embedding.usage(),
+            }
+        )
 
     async def _order(self, body: EmbeddingBody, arrival: float, tenant: str) -> EmbeddingOrder:
         params = PoolingParams(

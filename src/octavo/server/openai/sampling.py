@@ -1,6 +1,6 @@
 """From a request body to sampling parameters: what the user left out comes from the model, then from OpenAI."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from octavo.engine.output import EngineInfo
@@ -9,6 +9,7 @@ from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
 from octavo.request.repetition import RepetitionDetection
 from octavo.server.conversation.pieces import AnswerOptions
+from octavo.server.generation import GenerationOrder
 from octavo.server.openai.generation_body import GenerationBody
 
 SAME_NAME = (
@@ -122,6 +123,31 @@ def answer_options(body: GenerationBody, params: SamplingParams) -> AnswerOption
         return_token_ids=bool(body.return_token_ids),
         stream_interval=body.stream_interval or 1,
         skip_special=params.skip_special_tokens,
+    )
+
+
+def generation_order(
+    body: GenerationBody,
+    info: EngineInfo,
+    *,
+    request_id: str,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+    tenant: str,
+) -> GenerationOrder:
+    """What the engine is asked for, with the body's place among other requests.
+
+    Raises:
+        InvalidRequestError: as of `check_priority`, `check_cache_salt` and `check_session`.
+    """
+    return GenerationOrder(
+        request_id=request_id,
+        prompts=prompts,
+        params=params,
+        tenant=tenant,
+        priority=check_priority(body, info),
+        cache_salt=check_cache_salt(body),
+        session=check_session(body),
     )
 
 

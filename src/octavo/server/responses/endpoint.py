@@ -7,11 +7,10 @@ from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.server.body import read_body
-from octavo.server.connection import ClientGoneError, while_connected
 from octavo.server.context import ServerContext, tenant_of
 from octavo.server.endpoints import json_response
 from octavo.server.errors import ApiError
-from octavo.server.openai.respond import Nobody
+from octavo.server.respond import respond
 from octavo.server.responses.order import (
     SPELLINGS,
     ResponseOrder,
@@ -25,7 +24,6 @@ from octavo.server.responses.response_body import InputTokensBody, ResponseBody
 from octavo.server.responses.spelled import Keep, ResponseEvents, SpelledResponse
 from octavo.server.responses.stored import ResponseStore, StoredResponse, plain_items, shown_item
 from octavo.server.spelling import respelled
-from octavo.server.streaming import EventStream
 
 MAX_LISTED = 100
 """Most items of one page, as OpenAI has it."""
@@ -44,12 +42,7 @@ class Responses:
         arrival = self._server.clock()
         body = await read_body(request, ResponseBody, self._server)
         spelled = await self._begin(body, arrival, tenant_of(request))
-        if body.stream:
-            return EventStream(spelled.stream(), self._server.state, ResponseEvents())
-        try:
-            return json_response(await while_connected(spelled.whole(), request.receive, self._server.state))
-        except ClientGoneError:
-            return Nobody()
+        return await respond(request, self._server, spelled, stream=bool(body.stream), spelling=ResponseEvents())
 
     async def order(self, body: ResponseBody, *, arrival: float, tenant: str) -> ResponseOrder:
         """What a body asks for; nothing runs before its answer is read.

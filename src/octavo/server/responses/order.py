@@ -13,9 +13,8 @@ from octavo.server.conversation.conversation import Conversation, ReasoningOptio
 from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.plan import AnswerPlan, plan_answer
 from octavo.server.errors import ApiError
-from octavo.server.generation import GenerationOrder
 from octavo.server.openai.message import MAX_MESSAGES
-from octavo.server.openai.sampling import check_cache_salt, check_priority, check_session, sampling_params
+from octavo.server.openai.sampling import generation_order, sampling_params
 from octavo.server.prompts import Prompt, fit_prompt
 from octavo.server.responses.history import Message, messages_of
 from octavo.server.responses.items import AnyItem, MessageItem
@@ -83,14 +82,13 @@ async def order_response(
     )
     params = plan.complete(params)
     prompt = Prompt(token_ids)
-    generation = GenerationOrder(
+    generation = generation_order(
+        generation_body,
+        server.engine.info,
         request_id=f"resp_{uuid.uuid4().hex}",
         prompts=[token_ids],
         params=params,
         tenant=tenant,
-        priority=check_priority(generation_body, server.engine.info),
-        cache_salt=check_cache_salt(generation_body),
-        session=check_session(generation_body),
     )
     options = AnswerOptions(
         num_top_logprobs=params.logprobs, skip_special=params.skip_special_tokens, reading=plan.reading

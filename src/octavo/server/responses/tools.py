@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from octavo.request.structured import StructuredKind, StructuredSpec
 from octavo.server.conversation.conversation import ToolUse
-from octavo.server.fields import StrictModel
+from octavo.server.fields import StrictModel, tag_by_type
 from octavo.server.openai.tool_body import FunctionDefinition, tool_use
 from octavo.server.openai.tool_body import FunctionTool as ChatTool
 from octavo.server.tools.tool import NamedTool
@@ -41,14 +41,9 @@ def _refuse_tool(value: Any) -> Any:
     raise ValueError(f"there is no hosted tool {str(kind)[:100]!r}; only tools of type 'function' are supported")
 
 
-def _tool_tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return "[function]" if kind == "function" else "[other]"
-
-
 AnyTool = Annotated[
     Annotated[FunctionTool, Tag("[function]")] | Annotated[Any, BeforeValidator(_refuse_tool), Tag("[other]")],
-    Discriminator(_tool_tag),
+    Discriminator(tag_by_type("function")),
 ]
 
 
@@ -115,17 +110,12 @@ def _refuse_format(value: Any) -> Any:
     raise ValueError("must be an object whose type is text, json_object or json_schema")
 
 
-def _format_tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"[{kind}]" if kind in ("text", "json_object", "json_schema") else "[other]"
-
-
 TextFormat = Annotated[
     Annotated[PlainFormat, Tag("[text]")]
     | Annotated[JsonObjectFormat, Tag("[json_object]")]
     | Annotated[JsonSchemaFormat, Tag("[json_schema]")]
     | Annotated[Any, BeforeValidator(_refuse_format), Tag("[other]")],
-    Discriminator(_format_tag),
+    Discriminator(tag_by_type("text", "json_object", "json_schema")),
 ]
 
 
