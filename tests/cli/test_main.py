@@ -124,6 +124,8 @@ def test_version() -> None:
         (["serve", "--ssl-certfile", "none.pem"], "--ssl-certfile='none.pem': cannot be read"),
         (["serve", "--tempreture", "1"], "no such option --tempreture"),
         (["serve", "--kv-cache-memory", "1"], "; did you mean --kv-cache-memory-bytes? (`"),
+        (["serve", "x", "--gpu-memory-utilization", "0.9"], "; KV memory is given in bytes, with --kv-cache-memory-bytes"),
+        (["serve", "--model", "x"], "no such option --model; the model stands without an option: octavo serve MODEL (`"),
         (["serve", "--port", "x"], "Invalid value for '--port': must be a number (integer)"),
         (["serve", "--kv-cache-dtype", "fp7"], "'--kv-cache-dtype': 'fp7' is not one of"),
         (["serv"], "Did you mean 'serve'?"),

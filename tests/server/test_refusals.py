@@ -223,10 +223,19 @@ def test_bodies_that_are_no_request(http: httpx.Client, path: str, body: bytes) 
     assert http.get("/health").status_code == 200
 
 
+def test_a_request_at_the_wrong_endpoint_is_told_the_right_one(http: httpx.Client) -> None:
+    messages = [{"role": "user", "content": "x"}]
+    error = check_error(http.post("/v1/completions", json={"prompt": "x", "messages": messages}), 400, "messages")
+    assert error["message"] == "unknown field 'messages'; /v1/chat/completions takes it"
+    error = check_error(http.post("/v1/chat/completions", json={"messages": messages, "prompt": "x"}), 400, "prompt")
+    assert error["message"] == "unknown field 'prompt'; /v1/completions takes it"
+
+
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_unknown_fields_are_named(http: httpx.Client, path: str) -> None:
     error = check_error(http.post(path, json=ENDPOINTS[path] | {"temprature": 1}), 400, "temprature")
     assert error["code"] == "unknown_field"
+    assert error["message"] == "unknown field 'temprature'; did you mean temperature?"
     check_error(http.post(path, json=ENDPOINTS[path] | {"we ird\n": 1}), 400)
     check_error(http.post(path, json=ENDPOINTS[path] | {"stream": True, "stream_options": {"x": 1}}), 400)
 
@@ -280,7 +289,10 @@ def test_the_limit_is_exact(http: httpx.Client, length: int, max_tokens: int, pa
 
 
 def test_unknown_paths_and_methods(http: httpx.Client) -> None:
-    check_error(http.get("/nowhere"), 404)
+    assert check_error(http.get("/nowhere"), 404)["message"] == "no such endpoint: GET /nowhere"
+    for path in ("/v1/v1/chat/completions", "/chat/completions", "/v1/chat/completion"):
+        error = check_error(http.post(path, json={}), 404)
+        assert error["message"] == f"no such endpoint: POST {path}; did you mean /v1/chat/completions?"
     check_error(http.get("/v1/models/other"), 404, "model")
     wrong = http.get("/v1/completions")
     check_error(wrong, 405)

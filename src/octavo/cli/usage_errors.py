@@ -14,6 +14,21 @@ else:
 
 __all__ = ["UsageError", "one_line"]
 
+AS_ELSEWHERE = {
+    "--model": "the model stands without an option: octavo serve MODEL",
+    "--model-path": "the model stands without an option: octavo serve MODEL",
+    "--gpu-memory-utilization": "KV memory is given in bytes, with --kv-cache-memory-bytes",
+    "--mem-fraction-static": "KV memory is given in bytes, with --kv-cache-memory-bytes",
+    "--ctx-size": "that is --max-model-len here",
+    "--context-length": "that is --max-model-len here",
+    "--parallel": "that is --max-num-seqs here",
+    "--dtype": "weights run as their file holds them; the KV cache's type is --kv-cache-dtype",
+    "--tensor-parallel-size": "one process runs the whole model; its cores are --threads",
+    "--tp": "one process runs the whole model; its cores are --threads",
+    "--n-gpu-layers": "models run on the CPU; its cores are --threads",
+}
+"""Options of other engines that look like others of ours, or like none -> what to do here."""
+
 
 def one_line(message: str, context: Any) -> str:
     """
@@ -40,6 +55,8 @@ def _meant(message: str, command: Any) -> str:
     unknown = re.match(r"No such option:? '?(--?[\w-]+)", message)
     if unknown is None:
         return message
+    if unknown[1] in AS_ELSEWHERE:
+        return f"no such option {unknown[1]}; {AS_ELSEWHERE[unknown[1]]}"
     known = [name for option in command.params for name in (*option.opts, *option.secondary_opts) if name[:2] == "--"]
     near = difflib.get_close_matches(unknown[1], known, n=1)
     return f"no such option {unknown[1]}" + (f"; did you mean {near[0]}?" if near else "")

@@ -12,7 +12,7 @@ from octavo.errors import InvalidRequestError
 from octavo.server.body_weight import BodyWeight, weigh
 from octavo.server.connection import end_tasks
 from octavo.server.context import ServerContext
-from octavo.server.errors import ApiError, took_too_long
+from octavo.server.errors import ApiError, did_you_mean, took_too_long
 from octavo.server.fields import RequestBody
 
 UTF_8 = frozenset({"utf-8", "utf8", "us-ascii"})
@@ -29,6 +29,8 @@ MAX_DIGITS = 4300
 """Of an integer: Python's own bound, since reading them takes quadratic time."""
 CLOSE = {"Connection": "close"}
 """Where the rest of a body is not read."""
+TAKEN_BY = {"messages": "/v1/chat/completions", "prompt": "/v1/completions", "input": "/v1/responses or /v1/embeddings"}
+"""What a request says, as other endpoints call it -> who takes it so."""
 Body = TypeVar("Body", bound=RequestBody)
 
 
@@ -60,7 +62,7 @@ def parse_body(raw: bytes, model: type[Body]) -> Body:
     try:
         body = model.model_validate_json(raw)
     except ValidationError as error:
-        raise _explain(error) from None
+        raise _explain(error, model) from None
     body.refuse_unsupported()
     return body
 
@@ -125,7 +127,7 @@ def _too_large(max_bytes: int) -> ApiError:
     return ApiError(413, f"the request body is larger than {max_bytes} bytes", code="request_too_large", headers=CLOSE)
 
 
-def _explain(error: ValidationError) -> ApiError:
+def _explain(error: ValidationError, model: type[RequestBody]) -> ApiError:
     """The first problem, in the user's terms."""
     first = error.errors(include_url=False)[0]
     kind, where = first["type"], first["loc"]
@@ -135,11 +137,18 @@ def _explain(error: ValidationError) -> ApiError:
         return ApiError(400, "the body must be a JSON object", code="invalid_type")
     param = _path(where)
     if kind == "extra_forbidden":
-        return ApiError(400, f"unknown field '{param}'", param=param, code="unknown_field")
+        hint = _hint(param, model) if len(where) == 1 else ""
+        return ApiError(400, f"unknown field '{param}'{hint}", param=param, code="unknown_field")
     if kind == "missing":
         return ApiError(400, f"the field '{param}' is required", param=param, code="missing_field")
     problem = str(InvalidRequestError(param, first["input"], _reason(first)))
     return ApiError(400, problem, param=param, code="invalid_value")
+
+
+def _hint(field: str, model: type[RequestBody]) -> str:
+    """What may have been meant by a field that this endpoint does not have."""
+    other = TAKEN_BY.get(field)
+    return f"; {other} takes it" if other else did_you_mean(field, model.model_fields)
 
 
 def _reason(problem: Any) -> str:
