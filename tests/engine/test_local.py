@@ -59,15 +59,14 @@ def quick_switches() -> Iterator[None]:
 
 @pytest.fixture
 def raising_signals() -> Iterator[None]:
-    """SIGALRM raises TimeIsUpError, SIGINT KeyboardInterrupt (a background process starts with SIGINT ignored)."""
+    """SIGALRM raises TimeIsUpError, SIGINT KeyboardInterrupt, as it does by default."""
 
     def ring(_: int, __: FrameType | None) -> None:
         raise TimeIsUpError
 
-    alarm, interrupt = signal.signal(signal.SIGALRM, ring), signal.signal(signal.SIGINT, signal.default_int_handler)
+    alarm = signal.signal(signal.SIGALRM, ring)
     yield
     signal.signal(signal.SIGALRM, alarm)
-    signal.signal(signal.SIGINT, interrupt)
 
 
 @pytest.mark.usefixtures("quick_switches")
