@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.engine.records import Records
-from octavo.request.control import RecordLimits
+from octavo.request.orders import RecordLimits
 from tests.engine.test_async_llm import engine, run
 
 LIMITS = RecordLimits(max_records=10, max_bytes=100, max_age_s=60)

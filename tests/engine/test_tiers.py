@@ -30,6 +30,7 @@ from octavo.kv.manager import KVManager
 from octavo.kv.record import BlockRecord, Tier
 from octavo.kv.tier_book import TierSettings
 from octavo.kv.tiers import Tiers
+from octavo.request import orders
 from octavo.request.control import ControlRequest
 from octavo.request.outputs import RequestOutput
 from octavo.request.request import GenerateRequest
@@ -253,8 +254,8 @@ class Loop:
     def ask(self, request: GenerateRequest) -> None:
         self.requests.send_multipart([Kind.REQUEST.frame, wire.encoder.encode(request)])
 
-    def say(self, command: str, **more: object) -> None:
-        control = ControlRequest(call_id=next(self._calls), command=command, **more)  # type: ignore[arg-type]
+    def say(self, order: orders.Order) -> None:
+        control = ControlRequest(call_id=next(self._calls), order=order)
         self.requests.send_multipart([Kind.CONTROL.frame, wire.encoder.encode(control)])
 
     def next_kind(self) -> bytes:
@@ -262,7 +263,7 @@ class Loop:
         return self.outputs.recv_multipart()[0]
 
     def end(self) -> None:
-        self.say("shutdown")
+        self.say(orders.Shutdown())
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         self._loads.close()
@@ -289,7 +290,7 @@ def test_the_loop_of_a_core_process_sleeps_while_all_wait_and_wakes_for_messages
     try:
         loop.ask(make_request("again", [*LONG, 7], 2))
         assert world.medium.is_asked.wait(PATIENCE_S)
-        loop.say("load")
+        loop.say(orders.GetLoad())
         assert loop.next_kind() == Kind.REPLY.frame
         before = num_steps[0]
         assert not loop.outputs.poll(200), "there is nothing to say"

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from octavo.errors import EngineDrainingError
-from octavo.request.control import PauseMode
+from octavo.request.orders import PauseMode
 from tests.scheduling.harness import Engine, alone, make_request
 from tests.scheduling.test_grammars import engine_of, shaped
 from tests.scheduling.test_tiers import LONG, fill_and_evict, make_engine, wait_until_loading

@@ -18,8 +18,9 @@ from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
 from octavo.engine.records import Records
 from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, SessionNotFoundError
 from octavo.execution.pooling import finished
-from octavo.request.control import EngineLoad, PauseMode, RecordLimits, TierFigures
+from octavo.request.control import EngineLoad, TierFigures
 from octavo.request.ledger import ChoiceLedger, RequestLedger
+from octavo.request.orders import PauseMode, RecordLimits
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.params import SamplingParams, validate_against_vocabulary
 from octavo.request.pin import PinRequest, SessionState

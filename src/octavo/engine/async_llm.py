@@ -23,8 +23,9 @@ from octavo.engine.words import Words, load_words
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError
 from octavo.hub import resolve
 from octavo.hub.files import ModelFiles
-from octavo.request.control import EngineLoad, PauseMode, RecordLimits
+from octavo.request.control import EngineLoad
 from octavo.request.ledger import RequestLedger
+from octavo.request.orders import PauseMode, RecordLimits
 from octavo.request.outputs import RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.pin import SessionState

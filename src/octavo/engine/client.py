@@ -26,8 +26,10 @@ from octavo.errors import (
     OutOfMemoryError,
     UnsupportedModelError,
 )
-from octavo.request.control import ControlReply, ControlRequest, EngineLoad, PauseMode, RecordLimits
+from octavo.request import orders
+from octavo.request.control import ControlReply, ControlRequest, EngineLoad
 from octavo.request.ledger import RequestLedger
+from octavo.request.orders import Order, PauseMode, RecordLimits
 from octavo.request.outputs import RequestOutput
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
@@ -185,38 +187,33 @@ class CoreClient:
     async def abort(self, request_ids: list[str]) -> None:
         """Ends core requests; returns when the core has done so."""
         if request_ids and self.alive:
-            await self._call("abort", request_ids)
+            await self._ask(orders.Abort(request_ids))
 
     async def cancel(self, request_ids: list[str]) -> None:
         """Like `abort`, and their queues get a last output with finish reason `abort`."""
         if request_ids and self.alive:
-            await self._call("cancel", request_ids)
+            await self._ask(orders.Cancel(request_ids))
 
     async def cancel_named(self, tenant: str, names: Sequence[str]) -> list[str]:
         """Ends API requests of a tenant; returns the ids of those that were live. Their queues get last outputs, here
         or in whatever process they are."""
-        order = ControlRequest(
-            call_id=next(self._call_ids), command="cancel_named", tenant=tenant, request_ids=list(names)
-        )
-        return msgspec.convert((await self._ask(order)).result, list[str])
+        return msgspec.convert(await self._ask(orders.CancelNamed(tenant, list(names))), list[str])
 
     async def ledger(self, tenant: str, name: str) -> RequestLedger | None:
         """See `EngineCore.ledger`."""
-        order = ControlRequest(call_id=next(self._call_ids), command="ledger", tenant=tenant, request_ids=[name])
-        return msgspec.convert((await self._ask(order)).result, RequestLedger | None)
+        return msgspec.convert(await self._ask(orders.Ledger(tenant, name)), RequestLedger | None)
 
     async def live_requests(self) -> list[RequestLedger]:
         """See `EngineCore.live_requests`."""
-        return msgspec.convert((await self._call("live_requests")).result, list[RequestLedger])
+        return msgspec.convert(await self._ask(orders.LiveRequests()), list[RequestLedger])
 
     async def pause(self, mode: PauseMode) -> int:
         """Begins a pause, or goes on in another mode; returns how many sequences it has ended."""
-        order = ControlRequest(call_id=next(self._call_ids), command="pause", mode=mode)
-        return int((await self._ask(order)).result)
+        return int(await self._ask(orders.Pause(mode)))
 
     async def resume(self) -> None:
         """Ends a pause."""
-        await self._call("resume")
+        await self._ask(orders.Resume())
 
     async def load(self) -> EngineLoad:
         """How busy the core is, when it has ended its step.
@@ -224,7 +221,7 @@ class CoreClient:
         Raises:
             EngineDeadError: the core is gone.
         """
-        load = msgspec.convert((await self._call("load")).result, EngineLoad)
+        load = msgspec.convert(await self._ask(orders.GetLoad()), EngineLoad)
         self._loads.take(load)
         return load
 
@@ -241,90 +238,64 @@ class CoreClient:
 
     async def reset_prefix_cache(self) -> bool:
         """Forgets cached prefixes; False while requests hold blocks."""
-        return bool((await self._call("reset_prefix_cache")).result)
+        return bool(await self._ask(orders.ResetPrefixCache()))
 
     async def end(self, request_ids: list[str]) -> None:
         """Like `abort`, for requests that have ended well."""
-        await self._call("end", request_ids)
+        await self._ask(orders.End(request_ids))
 
     async def open_session(
         self, tenant: str, pin: PinRequest, token_ids: Sequence[int] = (), cache_salt: str | None = None
     ) -> SessionState:
         """See `Pins.open`."""
-        order = ControlRequest(
-            call_id=next(self._call_ids),
-            command="open_session",
-            tenant=tenant,
-            pin=pin,
-            token_ids=list(token_ids),
-            cache_salt=cache_salt,
-        )
-        return msgspec.convert((await self._ask(order)).result, SessionState)
+        order = orders.OpenSession(tenant, pin, list(token_ids), cache_salt)
+        return msgspec.convert(await self._ask(order), SessionState)
 
     async def extend_session(self, tenant: str, pin: PinRequest) -> SessionState | None:
         """See `Pins.extend`."""
-        order = ControlRequest(call_id=next(self._call_ids), command="extend_session", tenant=tenant, pin=pin)
-        return msgspec.convert((await self._ask(order)).result, SessionState | None)
+        return msgspec.convert(await self._ask(orders.ExtendSession(tenant, pin)), SessionState | None)
 
     async def end_session(self, tenant: str, session_id: str) -> bool:
         """See `Pins.release`."""
-        pin = PinRequest(session_id=session_id)
-        order = ControlRequest(call_id=next(self._call_ids), command="end_session", tenant=tenant, pin=pin)
-        return bool((await self._ask(order)).result)
+        return bool(await self._ask(orders.EndSession(tenant, PinRequest(session_id=session_id))))
 
     async def sessions(self, tenant: str) -> list[SessionState]:
         """See `Pins.states`."""
-        order = ControlRequest(call_id=next(self._call_ids), command="sessions", tenant=tenant)
-        return msgspec.convert((await self._ask(order)).result, list[SessionState])
+        return msgspec.convert(await self._ask(orders.Sessions(tenant)), list[SessionState])
 
     async def put_record(self, tenant: str, name: str, content: bytes, limits: RecordLimits) -> bool:
         """See `Records.put`."""
-        order = ControlRequest(
-            call_id=next(self._call_ids),
-            command="put_record",
-            tenant=tenant,
-            record=name,
-            content=content,
-            limits=limits,
-        )
-        return bool((await self._ask(order)).result)
+        return bool(await self._ask(orders.PutRecord(tenant, name, content, limits)))
 
     async def record(self, tenant: str, name: str) -> bytes | None:
         """See `Records.get`."""
-        order = ControlRequest(call_id=next(self._call_ids), command="record", tenant=tenant, record=name)
-        return msgspec.convert((await self._ask(order)).result, bytes | None)
+        return msgspec.convert(await self._ask(orders.GetRecord(tenant, name)), bytes | None)
 
     async def remove_record(self, tenant: str, name: str) -> bool:
         """See `Records.remove`."""
-        order = ControlRequest(call_id=next(self._call_ids), command="remove_record", tenant=tenant, record=name)
-        return bool((await self._ask(order)).result)
+        return bool(await self._ask(orders.RemoveRecord(tenant, name)))
 
-    async def _call(self, command: str, request_ids: list[str] | None = None) -> ControlReply:
-        return await self._ask(
-            ControlRequest(call_id=next(self._call_ids), command=command, request_ids=request_ids or [])
-        )
+    async def _ask(self, order: Order) -> Any:
+        """What the core replies, as plain data.
 
-    async def _ask(self, request: ControlRequest) -> ControlReply:
-        """
         Raises:
             EngineDeadError: the core is gone.
             InvalidRequestError, PinBudgetError: it refuses.
         """
         if not self.alive:
             raise EngineDeadError(self._epitaph())
+        request = ControlRequest(call_id=next(self._call_ids), order=order)
         call = asyncio.get_running_loop().create_future()
         self._calls[request.call_id] = call
         await self._to_core.send_multipart([Kind.CONTROL.frame, wire.encoder.encode(request)])
         reply: ControlReply = await call
         if reply.refusal is not None:
             raise error_of(reply.refusal)
-        if reply.error is not None:
-            raise OctavoError(reply.error)
-        return reply
+        return reply.result
 
     async def forget_client(self, client: int) -> None:
         """Ends what another client of the core has asked for, since that is gone."""
-        await self._ask(ControlRequest(call_id=next(self._call_ids), command="leave", client=client))
+        await self._ask(orders.Leave(client))
 
     async def close(self) -> None:
         """Ends the core in order if it is this one's, killing it if it does not obey; frees the sockets. Idempotent."""
@@ -335,7 +306,7 @@ class CoreClient:
         elif self.alive and self._ready:  # a core that did not start reads no orders
             with contextlib.suppress(EngineDeadError, TimeoutError):
                 async with asyncio.timeout(SHUTDOWN_PATIENCE_S):
-                    await self._call("shutdown")
+                    await self._ask(orders.Shutdown())
         elif not self._failed:
             self._process.hang_up()
         self._closing = True

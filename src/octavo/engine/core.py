@@ -16,8 +16,9 @@ from octavo.engine.stepping import InBackground, InTurn, Stepping
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import wait_for_any
 from octavo.execution.protocols import StepExecutor
-from octavo.request.control import EngineLoad, PauseMode
+from octavo.request.control import EngineLoad
 from octavo.request.ledger import ChoiceLedger, RequestLedger
+from octavo.request.orders import PauseMode
 from octavo.request.outputs import FinishReason, RequestOutput
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest

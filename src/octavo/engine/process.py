@@ -12,7 +12,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import psutil
@@ -29,9 +31,9 @@ from octavo.engine.records import Records
 from octavo.engine.refusals import REFUSALS, refusal_of
 from octavo.engine.wire import Kind, StartOrder
 from octavo.errors import OctavoError
+from octavo.request import orders
 from octavo.request.control import ControlReply, ControlRequest
 from octavo.request.outputs import RequestOutput
-from octavo.request.pin import PinRequest
 
 PREPARE_AFTER_MS = 500
 """Right at its start others need the processor more: the front end is still being imported."""
@@ -137,26 +139,26 @@ class CoreLoop:
         for waker in core.wakers:
             self._poller.register(waker, zmq.POLLIN)
         self._handlers = {Kind.REQUEST.frame: self._take_request, Kind.CONTROL.frame: self._take_control}
-        self._commands = {
-            "abort": self._abort,
-            "end": self._end,
-            "cancel": self._cancel,
-            "cancel_named": self._cancel_named,
-            "ledger": self._ledger,
-            "live_requests": self._live_requests,
-            "pause": self._pause,
-            "resume": self._resume,
-            "open_session": self._open_session,
-            "extend_session": self._extend_session,
-            "end_session": self._end_session,
-            "sessions": self._sessions,
-            "put_record": self._put_record,
-            "record": self._record,
-            "remove_record": self._remove_record,
-            "load": self._load,
-            "reset_prefix_cache": self._reset_prefix_cache,
-            "leave": self._leave,
-            "shutdown": self._shutdown,
+        self._commands: dict[type, Callable[[Any], object]] = {
+            orders.Abort: self._abort,
+            orders.End: self._end,
+            orders.Cancel: self._cancel,
+            orders.CancelNamed: self._cancel_named,
+            orders.Leave: self._leave,
+            orders.Ledger: self._ledger,
+            orders.LiveRequests: self._live_requests,
+            orders.Pause: self._pause,
+            orders.Resume: self._resume,
+            orders.OpenSession: self._open_session,
+            orders.ExtendSession: self._extend_session,
+            orders.EndSession: self._end_session,
+            orders.Sessions: self._sessions,
+            orders.PutRecord: self._put_record,
+            orders.GetRecord: self._get_record,
+            orders.RemoveRecord: self._remove_record,
+            orders.GetLoad: self._get_load,
+            orders.ResetPrefixCache: self._reset_prefix_cache,
+            orders.Shutdown: self._shutdown,
         }
 
     def run(self) -> None:
@@ -212,24 +214,30 @@ class CoreLoop:
         self._lines.send(client, Kind.REPLY, reply)
 
     def _obey(self, request: ControlRequest) -> ControlReply:
-        command = self._commands.get(request.command)
-        if command is None:
-            return ControlReply(call_id=request.call_id, error=f"unknown command {request.command!r}")
         try:
-            return ControlReply(call_id=request.call_id, result=command(request))
+            return ControlReply(call_id=request.call_id, result=self._commands[type(request.order)](request.order))
         except REFUSALS as error:
             return ControlReply(call_id=request.call_id, refusal=refusal_of(error))
 
-    def _abort(self, request: ControlRequest) -> None:
-        self._core.abort(request.request_ids)
-        self._lines.disown(request.request_ids)
+    def _abort(self, order: orders.Abort) -> None:
+        self._core.abort(order.request_ids)
+        self._lines.disown(order.request_ids)
 
-    def _end(self, request: ControlRequest) -> None:
-        self._core.end(request.request_ids)
-        self._lines.disown(request.request_ids)
+    def _end(self, order: orders.End) -> None:
+        self._core.end(order.request_ids)
+        self._lines.disown(order.request_ids)
 
-    def _leave(self, request: ControlRequest) -> None:
-        self._part_with(request.client)
+    def _cancel(self, order: orders.Cancel) -> None:
+        self._send_outputs(self._core.cancel(order.request_ids))
+
+    def _cancel_named(self, order: orders.CancelNamed) -> list[str]:
+        """Outputs leave before the reply, so whoever asked for it knows that the streams have been told."""
+        ended, outputs = self._core.cancel_named(order.tenant, order.names)
+        self._send_outputs(outputs)
+        return ended
+
+    def _leave(self, order: orders.Leave) -> None:
+        self._part_with(order.client)
 
     def _part_with(self, client: int) -> None:
         """Ends what a client that is gone has asked for."""
@@ -238,65 +246,46 @@ class CoreLoop:
             self._poller.unregister(socket)
             self._core.abort(self._lines.leave(client))
 
-    def _cancel(self, request: ControlRequest) -> None:
-        self._send_outputs(self._core.cancel(request.request_ids))
+    def _ledger(self, order: orders.Ledger) -> object:
+        return self._core.ledger(order.tenant, order.name)
 
-    def _cancel_named(self, request: ControlRequest) -> list[str]:
-        """Outputs leave before the reply, so whoever asked for it knows that the streams have been told."""
-        ended, outputs = self._core.cancel_named(request.tenant, request.request_ids)
-        self._send_outputs(outputs)
-        return ended
-
-    def _ledger(self, request: ControlRequest) -> object:
-        return self._core.ledger(request.tenant, request.request_ids[0])
-
-    def _live_requests(self, _: ControlRequest) -> object:
+    def _live_requests(self, _: orders.LiveRequests) -> object:
         return self._core.live_requests()
 
-    def _pause(self, request: ControlRequest) -> int:
-        if request.mode is None:
-            raise RuntimeError("pause has no mode")
-        ended = self._core.pause(request.mode)
+    def _pause(self, order: orders.Pause) -> int:
+        ended = self._core.pause(order.mode)
         self._send_outputs(ended)
         return len(ended)
 
-    def _resume(self, _: ControlRequest) -> None:
+    def _resume(self, _: orders.Resume) -> None:
         self._core.resume()
 
-    def _open_session(self, request: ControlRequest) -> object:
-        return self._core.open_session(request.tenant, _pin(request), request.token_ids, request.cache_salt)
+    def _open_session(self, order: orders.OpenSession) -> object:
+        return self._core.open_session(order.tenant, order.pin, order.token_ids, order.cache_salt)
 
-    def _extend_session(self, request: ControlRequest) -> object:
-        return self._core.extend_session(request.tenant, _pin(request))
+    def _extend_session(self, order: orders.ExtendSession) -> object:
+        return self._core.extend_session(order.tenant, order.pin)
 
-    def _end_session(self, request: ControlRequest) -> bool:
-        return self._core.end_session(request.tenant, _pin(request).session_id)
+    def _end_session(self, order: orders.EndSession) -> bool:
+        return self._core.end_session(order.tenant, order.pin.session_id)
 
-    def _sessions(self, request: ControlRequest) -> object:
-        return self._core.sessions(request.tenant)
+    def _sessions(self, order: orders.Sessions) -> object:
+        return self._core.sessions(order.tenant)
 
-    def _put_record(self, request: ControlRequest) -> bool:
-        if request.limits is None:
-            raise RuntimeError("put_record has no limits")
-        return self._records.put(request.tenant, request.record, request.content, request.limits)
+    def _put_record(self, order: orders.PutRecord) -> bool:
+        return self._records.put(order.tenant, order.name, order.content, order.limits)
 
-    def _record(self, request: ControlRequest) -> bytes | None:
-        return self._records.get(request.tenant, request.record)
+    def _get_record(self, order: orders.GetRecord) -> bytes | None:
+        return self._records.get(order.tenant, order.name)
 
-    def _remove_record(self, request: ControlRequest) -> bool:
-        return self._records.remove(request.tenant, request.record)
+    def _remove_record(self, order: orders.RemoveRecord) -> bool:
+        return self._records.remove(order.tenant, order.name)
 
-    def _load(self, _: ControlRequest) -> object:
+    def _get_load(self, _: orders.GetLoad) -> object:
         return msgspec.to_builtins(self._core.load())
 
-    def _reset_prefix_cache(self, _: ControlRequest) -> bool:
+    def _reset_prefix_cache(self, _: orders.ResetPrefixCache) -> bool:
         return self._core.reset_prefix_cache()
 
-    def _shutdown(self, _: ControlRequest) -> None:
+    def _shutdown(self, _: orders.Shutdown) -> None:
         self._stopping = True
-
-
-def _pin(request: ControlRequest) -> PinRequest:
-    if request.pin is None:
-        raise RuntimeError(f"{request.command} names no session")
-    return request.pin

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from octavo.request.control import RecordLimits
+from octavo.request.orders import RecordLimits
 
 
 @dataclass(frozen=True)

@@ -1,65 +1,17 @@
 """Control messages between client and engine core, beside the requests themselves."""
 
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from octavo.request.pin import PinRequest
+from octavo.request.orders import Order, PauseMode
 
 
-class RecordLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many records are kept for all tenants together, how large, how long."""
-
-    max_records: int
-    """0: none."""
-    max_bytes: int
-    max_age_s: float
-
-
-class PauseMode(StrEnum):
-    """What a pause does with the requests that are there. What comes later waits for the end of the pause."""
-
-    ABORT = "abort"
-    """All end now, with finish reason abort."""
-    WAIT = "wait"
-    """Those that have begun run to their end; those that have not wait."""
-    KEEP = "keep"
-    """Nothing runs; all go on where they were when the pause ends."""
-    DRAIN = "drain"
-    """All run to their end, and what comes later is refused (503)."""
-
-
-class ControlRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A command for the engine core; each gets exactly one ControlReply with the same call id."""
+class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An order to the engine core; each gets exactly one ControlReply with the same call id."""
 
     call_id: int
-    command: str
-    """abort | end | cancel | cancel_named | ledger | live_requests | pause | resume | open_session | extend_session
-    | end_session | sessions | reset_prefix_cache | load | shutdown | put_record | record
-    | remove_record | leave"""
-    request_ids: list[str] = []
-    """For abort, and for end: like abort, but they have ended well, at a stop string that their client has found; for
-    cancel: like abort, with a last output. For cancel_named and ledger: names of API requests (`GenerateRequest.group`
-    or `alias`)."""
-    tenant: str = ""
-    """Whose sessions, records, or named requests."""
-    mode: PauseMode | None = None
-    """For pause."""
-    pin: PinRequest | None = None
-    """Which session."""
-    token_ids: list[int] = []
-    """For open_session: a prompt that is to be pinned, if it can be."""
-    cache_salt: str | None = None
-    """Of that prompt."""
-    record: str = ""
-    """Name of a record."""
-    content: bytes = b""
-    """For put_record: what is to be kept."""
-    limits: RecordLimits | None = None
-    """For put_record."""
-    client: int = 0
-    """For leave: which client of the core is gone; its requests are aborted."""
+    order: Order
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,7 +34,6 @@ class ControlReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     call_id: int
     result: Any = None
-    error: str | None = None
     refusal: Refusal | None = None
 
 

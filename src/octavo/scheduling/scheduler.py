@@ -19,7 +19,8 @@ from octavo.kv.request_blocks import BlockIds
 from octavo.kv.tier_book import MAX_BACKLOG
 from octavo.kv.tiers import Tiers
 from octavo.kv.transfer import TransferEvent, TransferOrders
-from octavo.request.control import EngineLoad, PauseMode
+from octavo.request.control import EngineLoad
+from octavo.request.orders import PauseMode
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.request.ready import ReadyEvent
 from octavo.request.request import GenerateRequest

@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 from octavo.engine.embedding import EmbeddingOutput
 from octavo.engine.output import EngineInfo, GenerationDelta
-from octavo.request.control import EngineLoad, PauseMode, RecordLimits
+from octavo.request.control import EngineLoad
 from octavo.request.ledger import RequestLedger
+from octavo.request.orders import PauseMode, RecordLimits
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.pooling import PoolingParams

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
-from octavo.request.control import PauseMode
+from octavo.request.orders import PauseMode
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext
 from octavo.server.endpoints import json_response

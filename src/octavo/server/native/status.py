@@ -8,7 +8,8 @@ from starlette.responses import Response
 
 import octavo
 from octavo.errors import EngineDeadError
-from octavo.request.control import EngineLoad, PauseMode
+from octavo.request.control import EngineLoad
+from octavo.request.orders import PauseMode
 from octavo.server.context import ServerContext
 from octavo.server.endpoints import json_response
 from octavo.server.errors import ApiError, draining, engine_dead, paused

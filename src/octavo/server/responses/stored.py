@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from octavo.config import ServerConfig
 from octavo.errors import InvalidRequestError
-from octavo.request.control import RecordLimits
+from octavo.request.orders import RecordLimits
 from octavo.server.responses.items import AnyItem, Item, MessageItem
 from octavo.server.serving_engine import ServingEngine
 
