@@ -1,31 +1,48 @@
 """How many drafts are worth trying: whom the scheduler asks when it plans a step."""
 
+from collections.abc import Sequence
 from typing import Protocol
+
+Candidate = tuple[str, int]
+"""A request that may have drafts in a step, and most that it may have (>= 1)."""
 
 
 class DraftCounts(Protocol):
-    """Decides how many drafts a request gets, from what came of earlier ones. Pure: no clock, no chance.
+    """Decides how many drafts the requests of a step get, from what came of earlier ones. Pure: no clock, no chance.
 
-    Whatever it says, drafts take only what is left: of the token budget, of the request's length, of the free blocks.
+    Whatever it says, drafts take only what is left: of the token budget, of a request's length, of the free blocks.
+    Nothing it is told can change a token, nor can what it says.
     """
 
     most_per_step: int
     """Most drafts of a step, over all requests; rows of logits are kept for so many."""
 
-    def open_step(self, num_tokens: int, num_requests: int) -> int:
-        """A step is planned but for its drafts; most drafts that it may have, over all requests."""
+    def worth_asking(self, num_tokens: int, num_requests: int) -> bool:
+        """Whether a draft could pay, if it were right, in a step that has so many tokens without any. If not, nobody
+        looks for candidates, which takes longer than to know this."""
         ...
 
-    def wanted(self, request_id: str) -> int:
-        """Most drafts for a request in that step; 0: none."""
+    def plan_step(
+        self, num_tokens: int, num_requests: int, budget: int, candidates: Sequence[Candidate]
+    ) -> Sequence[int]:
+        """Drafts for each candidate, at most as many as it may have and `budget` in all. Asked once for a step, behind
+        `worth_asking`, in the order of plans.
+
+        Args:
+            num_tokens: what the step runs without drafts.
+            num_requests: of the whole step, candidates or not.
+            budget: at most `most_per_step`.
+            candidates: in the order of the plan.
+        """
         ...
 
     def verified(self, request_id: str, num_planned: int, num_drafted: int, num_right: int) -> None:
-        """What came of drafts of a request: how many were planned, ran, and were right."""
+        """What came of a candidate's drafts: how many were planned (>= 1), ran, and were right."""
         ...
 
-    def measured(self, num_tokens: int, num_requests: int, execute_s: float) -> None:
-        """How long a step took that ran so many tokens, drafts included."""
+    def measured(self, num_tokens: int, num_requests: int, num_drafts: int, seconds: float) -> None:
+        """How long a step took that ran so many tokens, drafts among them; in the order of plans, behind what came of
+        the drafts of earlier steps."""
         ...
 
     def forget(self, request_id: str) -> None:
@@ -33,40 +50,32 @@ class DraftCounts(Protocol):
         ...
 
 
-class NoDrafts:
-    """`DraftCounts` of an engine that does not speculate."""
-
-    most_per_step = 0
-
-    def open_step(self, num_tokens: int, num_requests: int) -> int:
-        """See `DraftCounts`."""
-        return 0
-
-    def wanted(self, request_id: str) -> int:
-        """See `DraftCounts`."""
-        return 0
-
-    def verified(self, request_id: str, num_planned: int, num_drafted: int, num_right: int) -> None:
-        """See `DraftCounts`. There were none."""
-
-    def measured(self, num_tokens: int, num_requests: int, execute_s: float) -> None:
-        """See `DraftCounts`. Nothing hangs on it."""
-
-    def forget(self, request_id: str) -> None:
-        """See `DraftCounts`. There is nothing to forget."""
-
-
-class FixedDraftCounts(NoDrafts):
-    """The same number of drafts for everybody, always."""
+class FixedDraftCounts:
+    """The same number of drafts for everybody, always, in the order of the plan."""
 
     def __init__(self, num_drafts: int, most_per_step: int) -> None:
         self._num_drafts = num_drafts
         self.most_per_step = most_per_step
 
-    def open_step(self, num_tokens: int, num_requests: int) -> int:
+    def worth_asking(self, num_tokens: int, num_requests: int) -> bool:
         """See `DraftCounts`."""
-        return self.most_per_step
+        return True
 
-    def wanted(self, request_id: str) -> int:
+    def plan_step(
+        self, num_tokens: int, num_requests: int, budget: int, candidates: Sequence[Candidate]
+    ) -> Sequence[int]:
         """See `DraftCounts`."""
-        return self._num_drafts
+        counts = []
+        for _, most in candidates:
+            counts.append(min(self._num_drafts, most, budget))
+            budget -= counts[-1]
+        return counts
+
+    def verified(self, request_id: str, num_planned: int, num_drafted: int, num_right: int) -> None:
+        """See `DraftCounts`. Nothing hangs on it."""
+
+    def measured(self, num_tokens: int, num_requests: int, num_drafts: int, seconds: float) -> None:
+        """See `DraftCounts`. Nothing hangs on it."""
+
+    def forget(self, request_id: str) -> None:
+        """See `DraftCounts`. There is nothing to forget."""

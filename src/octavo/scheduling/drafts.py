@@ -31,29 +31,46 @@ class DraftPlanner:
         Args:
             may_take_blocks: else only the rest of the blocks is used that requests have.
         """
-        left = min(draft.budget, self.counts.open_step(draft.num_tokens, len(draft.shares)))
-        for request, (start, num_tokens, _, _) in list(draft.shares.items()):
-            if left <= 0:
-                return
-            if num_tokens != 1 or start + 1 != request.num_foreseen or request in draft.admitted:
-                continue
-            room = min(left, request.max_total_tokens - request.num_foreseen - 1)
-            wanted = min(room, self.counts.wanted(request.request_id)) if room > 0 else 0
-            if wanted > 0:
-                left -= self._add(draft, request, start + 1, wanted, may_take_blocks=may_take_blocks)
+        budget = min(draft.budget, self.counts.most_per_step)
+        num_tokens, num_requests = draft.num_tokens, len(draft.shares)
+        if budget <= 0 or not num_requests or not self.counts.worth_asking(num_tokens, num_requests):
+            return
+        able = self._able(draft, may_take_blocks=may_take_blocks)
+        if able:
+            candidates = [(request.request_id, most) for request, most in able]
+            counts = self.counts.plan_step(num_tokens, num_requests, budget, candidates)
+            for (request, _), count in zip(able, counts, strict=True):
+                if count > 0:
+                    self._add(draft, request, count, may_take_blocks=may_take_blocks)
 
-    def _add(self, draft: StepDraft, request: SchedulerRequest, end: int, wanted: int, *, may_take_blocks: bool) -> int:
-        """Adds drafts at positions `end ..`; returns how many."""
-        at_hand = len(request.blocks.tables[0]) * self._block_size - end
+    def _able(self, draft: StepDraft, *, may_take_blocks: bool) -> list[tuple[SchedulerRequest, int]]:
+        """Requests that may have drafts, and most of each."""
+        able = []
+        for request, (start, num_tokens, _, _) in draft.shares.items():
+            if num_tokens == 1 and start + 1 == request.num_foreseen and request not in draft.admitted:
+                most = request.max_total_tokens - request.num_foreseen - 1
+                if not may_take_blocks:
+                    most = min(most, self._at_hand(request, start + 1))
+                if most > 0:
+                    able.append((request, most))
+        return able
+
+    def _at_hand(self, request: SchedulerRequest, end: int) -> int:
+        """Places from `end` on in the blocks that a request has."""
+        return len(request.blocks.tables[0]) * self._block_size - end
+
+    def _add(self, draft: StepDraft, request: SchedulerRequest, count: int, *, may_take_blocks: bool) -> None:
+        """Adds drafts behind the last known token, fewer where there are no blocks for them."""
+        end = request.num_foreseen
+        at_hand = self._at_hand(request, end)
         new_block_ids: BlockIds | None = None
-        if wanted > at_hand:
+        if count > at_hand:
             if may_take_blocks:
-                new_block_ids = self._manager.allocate(request.blocks, end + wanted)
+                new_block_ids = self._manager.allocate(request.blocks, end + count)
             if new_block_ids is None:
-                wanted = at_hand
-        if wanted > 0:
-            draft.add_drafts(request, wanted, new_block_ids)
-        return wanted
+                count = at_hand
+        if count > 0:
+            draft.add_drafts(request, count, new_block_ids)
 
     def landed(self, request: SchedulerRequest, num_planned: int, num_drafted: int, num_right: int) -> None:
         """Takes note of what came of a request's drafts: those behind the right ones were never computed, and what was
@@ -70,5 +87,7 @@ class DraftPlanner:
 
     def measured(self, plan: StepPlan, result: StepResult) -> None:
         """Takes note of the time that a step took with the drafts that ran."""
-        num_tokens = plan.num_tokens - sum(plan.num_draft_tokens) + sum(result.num_draft_tokens)
-        self.counts.measured(num_tokens, len(plan.request_ids), result.timings.execute_s)
+        timings, num_drafts = result.timings, sum(result.num_draft_tokens)
+        num_tokens = plan.num_tokens - sum(plan.num_draft_tokens) + num_drafts
+        seconds = timings.prepare_s + timings.execute_s + timings.sample_s
+        self.counts.measured(num_tokens, len(plan.request_ids), num_drafts, seconds)
