@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterable, Sequence
 
+from octavo.execution.protocols import RanStep, SlotArrays
 from octavo.scheduling.plan import NewRequestData
 from tests.equality.transcript import Answer
 
@@ -19,17 +20,22 @@ class Guesser:
         assert slot not in self._tokens
         self._tokens[slot] = list(request.token_ids)
 
-    def extend(self, slot: int, token_ids: Sequence[int]) -> None:
-        """See `Proposer`."""
-        self._tokens[slot] += token_ids
-
     def remove(self, slot: int) -> None:
         """See `Proposer`."""
         del self._tokens[slot]
 
-    def propose(self, slot: int, max_tokens: int) -> Sequence[int]:
+    def propose(self, slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> list[Sequence[int]]:
+        """See `Proposer`. What the runner holds is what has been told."""
+        for slot in slots:
+            assert held.tokens[slot, : held.num_tokens[slot]].tolist() == self._tokens[slot]
+        return [self._guess(self._tokens[slot], count) for slot, count in zip(slots, most, strict=True)]
+
+    def ran(self, step: RanStep) -> tuple[int, ...]:
         """See `Proposer`."""
-        return self._guess(self._tokens[slot], max_tokens)
+        for slot, token_ids in step.drawn.items():
+            if slot in self._tokens:
+                self._tokens[slot] += token_ids
+        return ()
 
 
 class Oracle:

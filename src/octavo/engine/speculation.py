@@ -5,7 +5,7 @@ from collections.abc import Callable
 from octavo.config import SchedulerConfig, SpeculationConfig
 from octavo.decoding.speculation import build
 from octavo.decoding.speculation.build import Surroundings
-from octavo.decoding.speculation.one_by_one import OneByOne
+from octavo.decoding.speculation.tokens_only import TokensOnly
 from octavo.errors import ConfigError
 from octavo.execution.protocols import Proposer
 from octavo.scheduling.draft_counts import DraftCounts, FixedDraftCounts
@@ -15,11 +15,11 @@ MOST_DRAFTS_PER_STEP = 64
 """Over all requests. Far beyond where a row more costs as much as a step; each takes a row of logits."""
 
 
-def _asked_one_by_one(name: str) -> Callable[[Surroundings], Proposer]:
-    return lambda around: OneByOne(build.proposer_named(name, around))
+def _of_tokens(name: str) -> Callable[[Surroundings], Proposer]:
+    return lambda around: TokensOnly(build.proposer_named(name, around))
 
 
-PROPOSERS: dict[str, Callable[[Surroundings], Proposer]] = {name: _asked_one_by_one(name) for name in build.PROPOSERS}
+PROPOSERS: dict[str, Callable[[Surroundings], Proposer]] = {name: _of_tokens(name) for name in build.PROPOSERS}
 """Name, as `speculation` gives it -> who guesses."""
 
 

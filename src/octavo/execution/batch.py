@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo import _native
-from octavo.execution.protocols import Int32, StepBatch
+from octavo.execution.protocols import Int32, SlotArrays, StepBatch
 from octavo.kv.spec import KVLayout
 from octavo.scheduling.plan import NewRequestData, StepPlan
 
@@ -54,6 +54,10 @@ class PersistentBatch:
         self._block_tables = np.zeros((num_groups, max_num_seqs, max_blocks), np.int32)
         self._free_slots = list(range(max_num_seqs - 1, -1, -1))
         self._table = _native.SlotTable(self._tokens, self.num_tokens, self._block_tables, layout.block_size)
+        self.held = SlotArrays(
+            _read_only(self._tokens), _read_only(self.num_tokens), _read_only(self._block_tables), layout.block_size
+        )
+        """For whoever reads along."""
 
     def add(self, request: NewRequestData) -> int:
         """Takes in a new or resumed request; returns its slot."""
@@ -148,3 +152,9 @@ class PersistentBatch:
             block_copies=plan.block_copies,
         )
         return PreparedStep(batch, sampling, owners, followers if drafts else None)
+
+
+def _read_only(array: Int32) -> Int32:
+    view = array.view()
+    view.flags.writeable = False
+    return view

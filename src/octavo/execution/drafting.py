@@ -1,12 +1,21 @@
 """From what a proposer guesses to the drafts of a step."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
-from octavo.execution.protocols import Proposer, Sampler
+from octavo.execution.isolation import isolate
+from octavo.execution.protocols import Proposer, RanStep, Sampler, SlotArrays
 from octavo.scheduling.plan import NewRequestData, StepPlan
 
 log = logging.getLogger(__name__)
+
+
+class _Asked(NamedTuple):
+    place: int
+    """In the plan."""
+    slot: int
+    most: int
 
 
 class Drafting:
@@ -15,9 +24,10 @@ class Drafting:
     A slot at which it has raised has no drafts until it holds another request, as it may have missed tokens.
     """
 
-    def __init__(self, proposer: Proposer, sampler: Sampler) -> None:
+    def __init__(self, proposer: Proposer, sampler: Sampler, held: SlotArrays) -> None:
         self._proposer = proposer
         self._sampler = sampler
+        self._held = held
         self._slots: set[int] = set()
         """Those that the proposer knows."""
 
@@ -32,14 +42,13 @@ class Drafting:
 
     def remove(self, slot: int) -> None:
         """See `Proposer`; no-op for a slot that it does not know."""
-        if slot in self._slots:
-            self._slots.remove(slot)
-            self._guard(slot, self._proposer.remove, slot)
-
-    def extend(self, slot: int, token_ids: Sequence[int]) -> None:
-        """See `Proposer`."""
-        if slot in self._slots:
-            self._guard(slot, self._proposer.extend, slot, token_ids)
+        if slot not in self._slots:
+            return
+        self._slots.remove(slot)
+        try:
+            self._proposer.remove(slot)
+        except Exception:
+            log.exception("the proposer failed at letting go of slot %d", slot)
 
     def propose(self, plan: StepPlan, slots: Mapping[int, int]) -> dict[int, Sequence[int]]:
         """Drafts by place in the plan, where there are any, at most as many as planned. Asked once for a step: if it
@@ -48,23 +57,41 @@ class Drafting:
         Args:
             slots: place -> slot of the requests that run.
         """
+        asked = [
+            _Asked(place, slots[place], most)
+            for place, most in enumerate(plan.num_draft_tokens)
+            if most > 0 and place in slots and slots[place] in self._slots
+        ]
         drafts: dict[int, Sequence[int]] = {}
-        for place, most in enumerate(plan.num_draft_tokens):
-            slot = slots.get(place)
-            if most > 0 and slot in self._slots:
-                guessed = self._guess(slot, most)
-                if guessed:
-                    drafts[place] = guessed
+
+        def attempt(some: Sequence[int]) -> None:
+            drafts.update(self._guess([asked[index] for index in some]))
+
+        def give_up(index: int, error: Exception) -> None:
+            slot = asked[index].slot
+            log.error("the proposer failed at slot %d; its request goes on without drafts", slot, exc_info=error)
+            self.remove(slot)
+
+        if asked:
+            isolate(range(len(asked)), attempt, give_up)
         return drafts
 
-    def _guess(self, slot: int, most: int) -> Sequence[int]:
-        guessed: list[int] = []
-        self._guard(slot, lambda: guessed.extend(self._proposer.propose(slot, most)[:most]))
-        return guessed[: self._sampler.num_worth_running(slot, guessed)] if guessed else guessed
-
-    def _guard(self, slot: int, call: Callable[..., None], *arguments: object) -> None:
+    def ran(self, step: RanStep) -> None:
+        """See `Proposer`."""
+        lost: Collection[int] = step.slots
         try:
-            call(*arguments)
+            lost = self._proposer.ran(step)
         except Exception:
-            log.exception("the proposer failed at slot %d; its request goes on without drafts", slot)
+            log.exception("the proposer failed at what came of a step; all its requests go on without drafts")
+        for slot in lost:
             self.remove(slot)
+
+    def _guess(self, asked: Sequence[_Asked]) -> dict[int, Sequence[int]]:
+        """What of the guesses for these can be drawn."""
+        guesses = self._proposer.propose([one.slot for one in asked], [one.most for one in asked], self._held)
+        drafts: dict[int, Sequence[int]] = {}
+        for (place, slot, most), guessed in zip(asked, guesses, strict=True):
+            worth = self._sampler.num_worth_running(slot, guessed[:most]) if guessed else 0
+            if worth:
+                drafts[place] = guessed[:worth]
+        return drafts

@@ -1,7 +1,8 @@
 """The contracts of the executing side: what runs a program, what turns logits into tokens, what runs a plan."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -195,28 +196,111 @@ class Sampler(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class SlotArrays:
+    """What the runner keeps of its live requests, one row per slot: views that follow it, not to be written."""
+
+    tokens: Int32
+    """[slots, max_len] known tokens from position 0; those behind `num_tokens` mean nothing."""
+    num_tokens: Int32
+    """[slots]"""
+    block_tables: Int32
+    """[G, slots, max_blocks]"""
+    block_size: int
+
+
+class RowStates(Protocol):
+    """What the rows of the batch just run have come to; the executor of the model is one."""
+
+    max_rows: int
+
+    def hidden(self, rows: Int32) -> Float32:
+        """See `ProgramExecutor.hidden`."""
+        ...
+
+
+@dataclass(frozen=True)
+class RanStep:
+    """A step, or a part of it, as it ran, and what was drawn."""
+
+    batch: StepBatch
+    """All its rows: drafts too, and those of requests that yield no tokens."""
+    slots: Sequence[int]
+    """[S]"""
+    sampling: Int32
+    """[R] sequence of each logit row, ascending."""
+    token_ids: Int32
+    """[R] drawn in that row; -1: the row does not count, or failed."""
+    states: RowStates
+    """Of this batch, until the call that gets them returns."""
+
+    @cached_property
+    def drawn(self) -> dict[int, list[int]]:
+        """Slot -> the tokens drawn for it, where there are any: its right drafts, and the token behind them."""
+        drawn: dict[int, list[int]] = {}
+        for sequence, token_id in zip(self.sampling.tolist(), self.token_ids.tolist(), strict=True):
+            if token_id >= 0:
+                drawn.setdefault(self.slots[sequence], []).append(token_id)
+        return drawn
+
+    @cached_property
+    def num_kept(self) -> Int32:
+        """[S] rows of each sequence, from its first on, whose tokens stand: all but those of drafts that were wrong.
+
+            rows     known | known | draft | draft | draft        3 of 5 are kept
+            drawn            draft | other |   -   |   -
+        """
+        num_rows = np.diff(self.batch.seq_starts)
+        num_sampled = np.bincount(self.sampling, minlength=len(num_rows))
+        num_drawn = np.bincount(self.sampling[self.token_ids >= 0], minlength=len(num_rows))
+        return (num_rows - num_sampled + num_drawn).astype(np.int32)
+
+
 class Proposer(Protocol):
     """Guesses what comes next in requests. A guess costs or saves time and never changes a token: the sampler draws as
     if alone and keeps what was guessed right.
 
-    The runner tells it of every request that it holds; all calls come from the thread of the steps.
+    The runner tells it of every request that it samples for; all calls come from the thread of the steps. In a step it
+    is asked once, before the model runs, and hears what has come of it, before the next one is asked for.
+
+    A model that guesses has layers of its own in the KV memory, behind the same block tables. Whoever goes on from a
+    block, at once or after a restart, takes it that all its layers hold the state of its tokens: after `ran` they do.
     """
 
     def add(self, slot: int, request: NewRequestData) -> None:
         """A request is new in a slot, or has come back after preemption: its known tokens, prompt first."""
         ...
 
-    def extend(self, slot: int, token_ids: Sequence[int]) -> None:
-        """Tokens that have been drawn for a slot, behind those known before."""
-        ...
-
     def remove(self, slot: int) -> None:
         """Forgets the request in a slot; it ended, or was preempted."""
         ...
 
-    def propose(self, slot: int, max_tokens: int) -> Sequence[int]:
-        """At most `max_tokens` >= 1 tokens that may come next, in order; none where it has no guess. Changes nothing
-        that a later answer depends on. What it raises costs the request its drafts, and no more."""
+    def propose(self, slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> Sequence[Sequence[int]]:
+        """Guesses for some slots, each of them in this step with its last known token, whose KV is not there yet. Block
+        tables reach as far as guesses do:
+
+            | known ................. | last known | guess | guess | guess |
+            |<--- KV is there --->    p              most of them
+
+        Changes nothing that a later answer depends on, but for KV at positions p and behind it: what it raises costs a
+        slot its guesses, and where several are asked about, it is asked again about fewer.
+
+        Args:
+            slots: distinct, added before.
+            most: >= 1 each: guesses that can be run at most.
+
+        Returns:
+            [slots] tokens that may come next, in order; none where it has no guess.
+        """
+        ...
+
+    def ran(self, step: RanStep) -> Collection[int]:
+        """A step has run, or a part of one, with guesses or without; it may hold slots that were never added.
+
+        Returns:
+            Slots about which it does not know enough any more; it hears `remove` of each, and nothing else until it is
+            added again. If it raises, that is every slot of the step.
+        """
         ...
 
 

@@ -11,7 +11,7 @@ from octavo.execution.batch import Drafts, PersistentBatch, PreparedStep
 from octavo.execution.drafting import Drafting
 from octavo.execution.isolation import isolate
 from octavo.execution.pooling import PooledRows, Pooler
-from octavo.execution.protocols import Int32, ProgramExecutor, Proposer, SampledRows, Sampler, StepBatch
+from octavo.execution.protocols import Int32, ProgramExecutor, Proposer, RanStep, SampledRows, Sampler, StepBatch
 from octavo.kv.spec import KVLayout
 from octavo.request.outputs import LogprobRow
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult, StepTimings
@@ -65,7 +65,7 @@ class Runner:
         self._clock = clock
         self._pooler = Pooler(executor)
         self._batch = PersistentBatch(self.layout, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
-        self._drafting = None if proposer is None else Drafting(proposer, sampler)
+        self._drafting = None if proposer is None else Drafting(proposer, sampler, self._batch.held)
         self._requests: dict[int, NewRequestData] = {}
         """By slot, those that the sampler holds, as they came; tokens sampled since stand in the batch."""
         self._num_lost_probes = 0
@@ -81,12 +81,14 @@ class Runner:
         slot_by_id = self._batch.slot_by_id
         places = [place for place, request_id in enumerate(plan.request_ids) if request_id not in errors]
         slots = {place: slot_by_id[plan.request_ids[place]] for place in places}
+        applied = self._clock()
         drafts = None if self._drafting is None else self._drafting.propose(plan, slots)
+        propose_s = 0.0 if drafts is None else self._clock() - applied
         parts: list[_Part] = []
 
         def attempt(some: Sequence[int]) -> None:
             """Blocks are copied once: whoever was copied to may have written behind the copy since."""
-            since = self._clock() if parts else started
+            since = self._clock() if parts else started + propose_s
             chosen = drafts and {place: drafts[place] for place in some if place in drafts}
             parts.append(self._run(plan, some, [slots[place] for place in some], chosen, since, copies=not parts))
 
@@ -96,11 +98,7 @@ class Runner:
         if places:
             isolate(places, attempt, give_up)
             self._see_to_the_executor(is_barren=not parts)
-        tokens = _tokens(plan, parts)
-        if self._drafting is not None:
-            for place, slot in slots.items():
-                self._drafting.extend(slot, tokens[place])
-        return _result(plan, parts, tokens, drafts or {}, errors)
+        return _result(plan, parts, drafts or {}, errors, propose_s)
 
     def close(self) -> None:
         """Releases the executor's memory and threads; idempotent."""
@@ -222,8 +220,13 @@ class Runner:
         except Exception:
             self._undo_sampling(step)
             raise
+        sampled_s = self._clock() - executed
+        draft_s = 0.0
+        if self._drafting is not None:
+            self._drafting.ran(RanStep(step.batch, slots, step.sampling, sampled.token_ids, self._executor))
+            draft_s = self._clock() - executed - sampled_s
         timings = StepTimings(
-            prepare_s=prepared - started, execute_s=executed - prepared, sample_s=self._clock() - executed
+            prepare_s=prepared - started, execute_s=executed - prepared, sample_s=sampled_s, draft_s=draft_s
         )
         sampling = [places[sequence] for sequence in step.sampling.tolist()]
         return _Part(sampling, sampled, scored, _at_places(pooled, places), broken, timings)
@@ -318,11 +321,17 @@ def _tokens(plan: StepPlan, parts: Sequence[_Part]) -> list[tuple[int, ...]]:
 def _result(
     plan: StepPlan,
     parts: Sequence[_Part],
-    token_ids: list[tuple[int, ...]],
     drafts: Drafts,
     errors: dict[str, str],
+    propose_s: float,
 ) -> StepResult:
-    """The parts in one piece. `errors`: of requests that have no part, by id."""
+    """The parts in one piece.
+
+    Args:
+        errors: of requests that have no part, by id.
+        propose_s: what it took to guess, before the first part.
+    """
+    token_ids = _tokens(plan, parts)
     completed: list[str] = []
     logprobs: list[tuple[LogprobRow, ...] | None] = [None] * len(plan.request_ids)
     prompt_logprobs: dict[str, list[LogprobRow]] = {}
@@ -351,7 +360,7 @@ def _result(
         completed_request_ids=tuple(completed),
         vectors={request_id: vector for request_id, vector in vectors.items() if request_id not in errors},
         errors=errors,
-        timings=_sum([part.timings for part in parts]),
+        timings=_sum([StepTimings(draft_s=propose_s), *[part.timings for part in parts]]),
     )
 
 
@@ -360,4 +369,5 @@ def _sum(timings: Sequence[StepTimings]) -> StepTimings:
         prepare_s=sum(each.prepare_s for each in timings),
         execute_s=sum(each.execute_s for each in timings),
         sample_s=sum(each.sample_s for each in timings),
+        draft_s=sum(each.draft_s for each in timings),
     )

@@ -105,6 +105,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True):
     prepare_s: float = 0.0
     execute_s: float = 0.0
     sample_s: float = 0.0
+    draft_s: float = 0.0
+    """Guessing drafts, and telling whoever guesses what came of the step."""
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from octavo.decoding.speculation.build import PROPOSERS, Surroundings, proposer_named
 from octavo.decoding.speculation.chains import BestDraft, FirstDraft
 from octavo.decoding.speculation.grammar import GrammarProposer
 from octavo.decoding.speculation.ngram import NgramProposer
-from octavo.decoding.speculation.one_by_one import OneByOne
 from octavo.decoding.speculation.proposer import Draft, DraftedRequest
+from octavo.decoding.speculation.tokens_only import TokensOnly
 from octavo.errors import ConfigError
 from octavo.execution.protocols import Proposer as RunnersProposer
+from octavo.execution.protocols import RanStep, SlotArrays, StepBatch
 from octavo.request.params import SamplingParams
 from octavo.scheduling.plan import NewRequestData
 from tests.decoding.speculation.texts import Request
@@ -93,8 +95,27 @@ def test_names_that_there_are_not_are_refused_with_those_that_there_are() -> Non
         proposer_named("medusa", Surroundings())
 
 
-def test_the_runner_asks_one_by_one() -> None:
-    runners: RunnersProposer = OneByOne(NgramProposer())
+def step_of(slots: Sequence[int], drawn: Sequence[tuple[int, int]]) -> RanStep:
+    """A step of so many slots, one row each, and what was drawn for which place."""
+    one = np.ones(len(slots), np.int32)
+    batch = StepBatch(
+        token_ids=one,
+        positions=one,
+        seq_starts=np.arange(len(slots) + 1, dtype=np.int32),
+        context_lens=one,
+        block_tables=np.zeros((1, len(slots), 1), np.int32),
+        slot_mapping=np.zeros((1, len(slots)), np.int32),
+        logit_rows=one,
+    )
+    sampling, token_ids = np.array(drawn, np.int32).reshape(-1, 2).T
+    return RanStep(batch, slots, sampling, token_ids, states=None)  # type: ignore[arg-type]
+
+
+HELD = SlotArrays(np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.zeros((1, 1, 1), np.int32), 16)
+
+
+def test_what_the_runner_tells_reaches_a_proposer_of_tokens() -> None:
+    runners: RunnersProposer = TokensOnly(NgramProposer())
     data = NewRequestData(
         request_id="a",
         token_ids=[1, 2, 3, 1],
@@ -104,6 +125,22 @@ def test_the_runner_asks_one_by_one() -> None:
         block_ids=((1,),),
     )
     runners.add(2, data)
-    runners.extend(2, [2])
-    assert runners.propose(2, 3) == [3, 1, 2]
+    assert list(runners.ran(step_of([5, 2], [(0, 9), (1, 2)]))) == [], "slot 5 was never added"
+    assert runners.propose([2], [3], HELD) == [[3, 1, 2]]
+    assert list(runners.ran(step_of([2], []))) == []
     runners.remove(2)
+
+
+def test_a_slot_at_whose_tokens_it_fails_is_lost_alone() -> None:
+    class Fails(Scripted):
+        def extend(self, slot: int, token_ids: Sequence[int]) -> None:
+            if slot == 1:
+                raise MemoryError
+            super().extend(slot, token_ids)
+
+    inner = Fails({})
+    runners = TokensOnly(inner)
+    for slot in (0, 1, 2):
+        runners.add(slot, Request([1]))
+    assert list(runners.ran(step_of([0, 1, 2], [(0, 5), (0, 6), (1, 7), (2, 8)]))) == [1]
+    assert inner.told[-2:] == [("extend", 0, 5, 6), ("extend", 2, 8)]

@@ -1,6 +1,6 @@
 """The contract of proposers: drafts by slot, with what they are worth.
 
-The runner asks through `octavo.execution.protocols.Proposer`, which `one_by_one.OneByOne` implements over this one.
+The runner asks through `octavo.execution.protocols.Proposer`, which `tokens_only.TokensOnly` implements over this one.
 Here drafts come for a whole batch, since a model that drafts runs its requests together, and with what is expected of
 them, so that a chain can choose.
 """
