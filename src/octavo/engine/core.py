@@ -74,7 +74,9 @@ class EngineCore:
         self._rates = StepRates()
         self.before_landing: Callable[[StepPlan], None] = _nobody
         """Called with the newest plan before the core waits for a step, until `close`."""
-        self._step_seconds = dict.fromkeys(("schedule_s", "prepare_s", "execute_s", "sample_s", "update_s"), 0.0)
+        self._step_seconds = dict.fromkeys(
+            ("schedule_s", "prepare_s", "execute_s", "sample_s", "draft_s", "update_s"), 0.0
+        )
         if publisher is not None:
             publisher.flush()  # what tiers have kept from before
 
@@ -235,6 +237,7 @@ class EngineCore:
         spent["prepare_s"] += result.timings.prepare_s
         spent["execute_s"] += result.timings.execute_s
         spent["sample_s"] += result.timings.sample_s
+        spent["draft_s"] += result.timings.draft_s
         if self._publisher is not None:
             self._publisher.flush()
         spent["update_s"] += self._clock() - landed

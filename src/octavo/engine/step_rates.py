@@ -17,7 +17,7 @@ class StepRates:
 
     def measured(self, plan: StepPlan, timings: StepTimings) -> None:
         """A step has run."""
-        seconds = timings.prepare_s + timings.execute_s + timings.sample_s
+        seconds = timings.total_s
         if plan.num_tokens > len(plan.request_ids):
             self._prefill.measured(plan.num_tokens, len(plan.request_ids), seconds)
         elif not plan.new_requests:

@@ -89,5 +89,5 @@ class DraftPlanner:
         """Takes note of the time that a step took with the drafts that ran."""
         timings, num_drafts = result.timings, sum(result.num_draft_tokens)
         num_tokens = plan.num_tokens - sum(plan.num_draft_tokens) + num_drafts
-        seconds = timings.prepare_s + timings.execute_s + timings.sample_s
+        seconds = timings.total_s
         self.counts.measured(num_tokens, len(plan.request_ids), num_drafts, seconds)

@@ -108,6 +108,10 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True):
     draft_s: float = 0.0
     """Guessing drafts, and telling whoever guesses what came of the step."""
 
+    @property
+    def total_s(self) -> float:
+        return self.prepare_s + self.execute_s + self.sample_s + self.draft_s
+
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a step produced, columnar over the plan's `request_ids`."""
