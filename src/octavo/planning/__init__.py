@@ -1,0 +1,1 @@
+"""Deciding before running: the arithmetic of a model on a machine, without either."""
