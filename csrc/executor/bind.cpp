@@ -25,6 +25,7 @@ using WritableBytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <size_t N>
 using Ints = nb::ndarray<const int32_t, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using View = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
 int size_of(size_t size) {
@@ -70,6 +71,10 @@ class PyExecutor {
     return index;
   }
 
+  int borrow_matrix(PyExecutor& owner, int matrix) {
+    return executor_.weights().borrow_matrix(owner.executor_.weights().matrix(matrix));
+  }
+
   void linear(int x, std::optional<int> panels, const std::vector<Segment>& segments) {
     std::vector<Executor::Segment> plain;
     for (const auto& [matrix, bias, out, add] : segments) plain.push_back({matrix, bias.value_or(-1), out, add});
@@ -82,6 +87,11 @@ class PyExecutor {
       executor_.build();
     }
     sources_.clear();
+  }
+
+  void fill(int buffer, Rows rows) {
+    require_size("rows, second dimension,", rows.shape(1), executor_.buffer(buffer).width);
+    executor_.fill(buffer, rows.data(), size_of(rows.shape(0)));
   }
 
   using Copies = std::vector<std::tuple<int, int, int>>;
@@ -208,6 +218,7 @@ void bind_executor(nb::module_& m) {
           "buffer"_a, nb::kw_only(), "local"_a)
       .def("add_matrix", &PyExecutor::add_matrix, nb::kw_only(), "format"_a, "n"_a, "k"_a, "raw"_a,
            "row_order"_a.none(), "mapped"_a = false)
+      .def("borrow_matrix", &PyExecutor::borrow_matrix, nb::keep_alive<1, 2>(), nb::kw_only(), "owner"_a, "matrix"_a)
       .def(
           "add_vector",
           [](PyExecutor& e, Floats values) { return e.native().weights().add_vector(values.data(), values.size()); },
@@ -257,6 +268,7 @@ void bind_executor(nb::module_& m) {
           },
           nb::kw_only(), "q"_a, "out"_a, "layer"_a, "heads"_a, "scale"_a, "softcap"_a)
       .def("build", &PyExecutor::build)
+      .def("fill", &PyExecutor::fill, nb::kw_only(), "buffer"_a, "rows"_a)
       .def("run", &PyExecutor::run, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,
            "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
       .def("profile", &PyExecutor::profile, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a,

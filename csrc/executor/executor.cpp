@@ -221,6 +221,18 @@ void Executor::prepare(const Step& step, const std::vector<KvCopy>& copies) {
   list_stages(false);
 }
 
+void Executor::fill(int buffer, const float* rows, int count) {
+  const Buffer& b = buffers_.at(buffer);
+  require(b.dim == Dim::Tokens && !b.local && b.data != nullptr, "rows for a buffer that keeps none between steps");
+  if (count > limits_.max_tokens) {
+    throw std::invalid_argument(std::to_string(count) + " rows for a buffer of at most " +
+                                std::to_string(limits_.max_tokens) + " tokens");
+  }
+  for (int r = 0; r < count; r++) {
+    std::copy_n(rows + static_cast<int64_t>(r) * b.width, b.width, b.data + static_cast<int64_t>(r) * b.stride);
+  }
+}
+
 void Executor::run(const Step& step, const std::vector<KvCopy>& copies) {
   prepare(step, copies);
   run_listed();

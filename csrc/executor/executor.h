@@ -60,6 +60,9 @@ class Executor {
   // Packs the weights and allocates all memory. Throws OutOfMemory.
   void build();
 
+  // Writes the first `count` rows of a buffer over tokens that no stage writes: what the next steps read there. Throws
+  // std::invalid_argument if they are more than a step may have.
+  void fill(int buffer, const float* rows, int count);
   // Runs all stages on a step. Throws std::invalid_argument if the step exceeds the limits.
   void run(const Step& step, const std::vector<KvCopy>& copies);
   // Runs a step as `run` does and says how long each stage took, by the clock: from the end of the one before it.

@@ -1,6 +1,7 @@
 #include "executor/weights.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace octavo {
 namespace {
@@ -26,6 +27,13 @@ int WeightStore::add_matrix(const MatrixSource& source) {
   return static_cast<int>(matrices_.size()) - 1;
 }
 
+int WeightStore::borrow_matrix(const PackedLinear& packed) {
+  if (packed.data == nullptr) throw std::invalid_argument("a matrix can be lent only once it is packed");
+  matrices_.push_back(packed);
+  sources_.push_back({});
+  return static_cast<int>(matrices_.size()) - 1;
+}
+
 int WeightStore::add_vector(const float* values, size_t count) {
   vectors_.push_back(std::make_unique<float[]>(count));
   std::copy(values, values + count, vectors_.back().get());
@@ -35,12 +43,18 @@ int WeightStore::add_vector(const float* values, size_t count) {
 
 void WeightStore::pack(ThreadPool& pool) {
   size_t total = 0;
-  for (const auto& m : matrices_) total += Arena::padded(m.num_tiles * m.tile_bytes);
+  for (const auto& m : matrices_) {
+    if (m.data == nullptr) total += Arena::padded(m.num_tiles * m.tile_bytes);
+  }
   arena_ = Arena(total, "the model's weights");
   std::vector<PackTask> tasks;
   std::vector<uint8_t*> memory;
   for (int i = 0; i < num_matrices(); i++) {
     PackedLinear& m = matrices_[i];
+    if (m.data != nullptr) {  // borrowed
+      memory.push_back(nullptr);
+      continue;
+    }
     memory.push_back(arena_.take(m.num_tiles * m.tile_bytes));
     m.data = memory.back();
     const int step = static_cast<int>(std::max<size_t>(1, kPackBytes / std::max<size_t>(1, m.tile_bytes)));

@@ -25,10 +25,12 @@ class WeightStore {
  public:
   // Registers a matrix; returns its index. Throws std::invalid_argument on a shape its format cannot have.
   int add_matrix(const MatrixSource& source);
+  // Takes in a matrix that another store has packed and holds for as long as this one lives; returns its index here.
+  int borrow_matrix(const PackedLinear& packed);
   // Copies a vector; returns its index.
   int add_vector(const float* values, size_t count);
 
-  // Packs all matrices, on all threads. Throws OutOfMemory.
+  // Packs all matrices but borrowed ones, on all threads. Throws OutOfMemory.
   void pack(ThreadPool& pool);
 
   // The address stays; its data appear with pack().

@@ -148,6 +148,8 @@ class Executor:
     ) -> int:
         """A weight `[n, k]` as it stands in a file; `format` is its GGUF type number. `mapped`: `raw` is a view of a
         mapped file, whose pages are given back once they are packed."""
+    def borrow_matrix(self, *, owner: Executor, matrix: int) -> int:
+        """A matrix of another executor, which is built and stays alive for as long as this one: held once for both."""
     def add_vector(self, values: _Float32) -> int:
         """A float vector (norm weight, bias, rotation table), copied."""
     def open_section(self, *, rows: bool) -> None:
@@ -169,6 +171,8 @@ class Executor:
         """A stage. `softcap` 0: none."""
     def build(self) -> None:
         """Packs the weights and allocates all memory."""
+    def fill(self, *, buffer: int, rows: _Float32) -> None:
+        """Writes the first rows of a buffer over tokens that no stage writes; they stay until they are filled again."""
     def run(
         self,
         *,

@@ -115,6 +115,18 @@ class ProgramExecutor(KVMemory, Protocol):
         ...
 
 
+class DraftExecutor(ProgramExecutor, Protocol):
+    """Runs a program that has inputs beside the tokens: one that goes on from what another program has computed."""
+
+    def fill(self, role: str, rows: Float32) -> None:
+        """Brings the rows `[tokens, width]` of an input, one for each token of the steps run from now on."""
+        ...
+
+    def output(self, role: str) -> Float32:
+        """What the last call of `run` left in an output: `[tokens or rows, width]`, valid until the next call."""
+        ...
+
+
 @dataclass
 class TokenMasks:
     """Which tokens the rows of a sampling call may have, where not all are allowed.

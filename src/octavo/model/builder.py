@@ -43,6 +43,12 @@ class ProgramBuilder:
         self._buffers: dict[str, Buffer] = {}
         self._weights: dict[str, Weight] = {}
         self._cache_layers: list[CacheLayer] = []
+        self._inputs: dict[str, str] = {}
+
+    def given(self, role: str, width: int) -> Buffer:
+        """Rows of every token of the step that whoever runs the program brings; `role` names their buffer, too."""
+        self._inputs[role] = role
+        return self._buffer(role, "tokens", width)
 
     def embed(self, weight: str, vocab_size: int, width: int, *, scale: float = 1.0, out: str) -> Buffer:
         """Rows of the embedding table for the step's token ids, times `scale`."""
@@ -136,6 +142,7 @@ class ProgramBuilder:
             vocab_size=outputs["logits"].width,
             max_positions=max_positions,
             notes=dict(notes),
+            inputs=dict(self._inputs),
         )
 
     def _buffer(self, name: str, dim: Dim, width: int) -> Buffer:

@@ -51,10 +51,10 @@ def _cache_kinds(program: Program) -> str:
 
 
 def _buffers(program: Program) -> list[str]:
-    role_by_name = {name: role for role, name in program.outputs.items()}
+    roles = {name: f"  output: {role}" for role, name in program.outputs.items()}
+    roles |= {name: f"  input: {role}" for role, name in program.inputs.items()}
     return ["buffers"] + [
-        f"  {b.name:<8} [{b.dim}, {b.width}]" + (f"  output: {role_by_name[b.name]}" if b.name in role_by_name else "")
-        for b in program.buffers.values()
+        f"  {b.name:<8} [{b.dim}, {b.width}]{roles.get(b.name, '')}" for b in program.buffers.values()
     ]
 
 

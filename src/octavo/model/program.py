@@ -2,7 +2,8 @@
 
 Buffers are float32 matrices `[dim, width]` whose first dimension is symbolic: `tokens` (all tokens of the step) or
 `rows` (the tokens whose logits are wanted). Step inputs (token ids, positions, block tables, which rows) are not
-buffers: ops that need them say so. Models emit plain ops; fusing, sharding and cutting are passes over the list.
+buffers: ops that need them say so. Rows that another program has computed are (`Program.inputs`). Models emit plain
+ops; fusing, sharding and cutting are passes over the list.
 """
 
 from dataclasses import dataclass, field
@@ -192,3 +193,5 @@ class Program:
     """Longest context the model was trained for."""
     notes: dict[str, str] = field(default_factory=dict)
     """For people: family, sizes; printed by describe()."""
+    inputs: dict[str, str] = field(default_factory=dict)
+    """Buffers over `tokens` that no op writes, by role: whoever runs the program fills them before each step."""

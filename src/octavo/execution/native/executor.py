@@ -15,7 +15,7 @@ from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
 from octavo.model.dataflow import rows_source
-from octavo.model.program import Program
+from octavo.model.program import Embed, Program
 
 _FLOAT_TYPES = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
 """Formats whose linears take float activations; all others take int8 ones."""
@@ -35,22 +35,27 @@ class NativeExecutor:
         weights: Mapping[str, LoadedWeight],
         layout: KVLayout,
         *,
-        threads: int,
+        threads: int | None,
         isa: str,
         max_tokens: int,
         max_rows: int,
         max_seqs: int,
         max_positions: int,
+        beside: "NativeExecutor | None" = None,
+        borrowed: Mapping[str, str] | None = None,
     ) -> None:
         """Packs the weights and allocates KV blocks and buffers. `weights` may be let go of afterwards.
 
         Args:
-            threads: compute threads, the caller's included.
+            threads: compute threads, the caller's included; None: those of `beside`.
             isa: "auto", "amx", "avx512", "avx2" or "portable".
             max_tokens: most tokens of one step; buffers are sized for it.
             max_rows: most logit rows of one call.
             max_seqs: most sequences of one step.
             max_positions: positions run from 0 to max_positions - 1.
+            beside: an executor whose threads and matrices this one uses; the two never run at the same time.
+            borrowed: matrices that `beside` holds, packed once for both: name here -> name there. `weights` has them
+                all the same.
 
         Raises:
             OutOfMemoryError: weights, KV blocks or buffers do not fit.
@@ -60,7 +65,7 @@ class NativeExecutor:
         self.layout = layout
         self.max_rows = max_rows
         self.isa = _native.resolve_isa(isa)
-        self.pool = _native.ThreadPool(threads)
+        self.pool = _pool(threads, beside)
         """The compute threads, for the sampler to share."""
         try:
             self._native: _native.Executor | None = _native.Executor(
@@ -70,7 +75,7 @@ class NativeExecutor:
                 max_rows=max_rows,
                 max_seqs=max_seqs,
                 max_positions=max_positions,
-                vocab_size=program.vocab_size,
+                vocab_size=_num_known_tokens(program),
                 num_groups=len(layout.groups),
                 num_blocks=layout.num_blocks,
                 block_size=layout.block_size,
@@ -78,19 +83,35 @@ class NativeExecutor:
                 kv_dtype=layout.dtype.value,
                 layers=_placed_layers(program, layout),
             )
-            self._buffers = self._record(self._native, weights, max_positions)
+            self._record(self._native, weights, max_positions, _lent(beside, borrowed or {}))
             self._native.build()
         except _native.OutOfMemoryError as error:
             raise OutOfMemoryError(str(error)) from None
 
     def _record(
-        self, native: _native.Executor, weights: Mapping[str, LoadedWeight], max_positions: int
-    ) -> dict[str, int]:
+        self,
+        native: _native.Executor,
+        weights: Mapping[str, LoadedWeight],
+        max_positions: int,
+        lent: Mapping[str, tuple[_native.Executor, int]],
+    ) -> None:
         int8_weights = {name for name, weight in weights.items() if weight.type not in _FLOAT_TYPES}
         self.lowered = lower(self.program, int8_weights)
-        recorder = Recorder(native, self.program, weights, self.lowered.local, max_positions)
+        recorder = Recorder(native, self.program, weights, self.lowered.local, max_positions, lent)
         recorder.record(self.lowered.sections)
-        return recorder.buffers
+        self._buffers, self._matrices = recorder.buffers, recorder.matrices
+
+    def matrix(self, weight: str) -> tuple[_native.Executor, int]:
+        """The native executor and the index in it of a matrix, for executors that borrow it."""
+        return self._open(), self._matrices[weight]
+
+    def fill(self, role: str, rows: Float32) -> None:
+        """See `DraftExecutor.fill`.
+
+        Raises:
+            ValueError: more rows than a step may have tokens, or of another width.
+        """
+        self._open().fill(buffer=self._buffers[self.program.inputs[role]], rows=rows)
 
     def run(self, batch: StepBatch) -> Float32:
         """See `ProgramExecutor.run`.
@@ -199,3 +220,22 @@ def _placed_layers(program: Program, layout: KVLayout) -> list[tuple[int, int, i
         (group, place, layer.kv_heads, layer.head_dim, layer.window)
         for (group, place), layer in zip(layout.placement, program.cache_layers, strict=True)
     ]
+
+
+def _num_known_tokens(program: Program) -> int:
+    """Ids that may be run: those that every embedding table has."""
+    return min(program.weights[op.weight].shape[0] for op in program.ops if isinstance(op, Embed))
+
+
+def _pool(threads: int | None, beside: NativeExecutor | None) -> _native.ThreadPool:
+    if threads is None and beside is not None:
+        return beside.pool
+    if threads is None or beside is not None:
+        raise ValueError(f"threads={threads}, beside={beside}: an executor has threads of its own or another's")
+    return _native.ThreadPool(threads)
+
+
+def _lent(beside: NativeExecutor | None, borrowed: Mapping[str, str]) -> dict[str, tuple[_native.Executor, int]]:
+    if beside is None and borrowed:
+        raise ValueError(f"borrowed={dict(borrowed)}: there is no executor beside this one to borrow from")
+    return {} if beside is None else {name: beside.matrix(theirs) for name, theirs in borrowed.items()}

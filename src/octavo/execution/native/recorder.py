@@ -35,14 +35,21 @@ class Recorder:
         weights: Mapping[str, LoadedWeight],
         local: Collection[str],
         max_positions: int,
+        borrowed: Mapping[str, tuple[_native.Executor, int]],
     ) -> None:
-        """`local` names the buffers and int8 forms that need memory for one block of rows only."""
+        """
+        Args:
+            local: names of the buffers and int8 forms that need memory for one block of rows only.
+            borrowed: matrices that a built executor holds, by name: that executor, and their index there.
+        """
         self._native = native
         self._program = program
         self._local = local
         self._weights = weights
         self._max_positions = max_positions
-        self._matrices: dict[str, int] = {}
+        self._borrowed = borrowed
+        self.matrices: dict[str, int] = {}
+        """Native index of each matrix recorded so far."""
         self._vectors: dict[str, int] = {}
         self._turns: dict[int, int] = {}
         self._panels: dict[str, int] = {}
@@ -133,13 +140,20 @@ class Recorder:
         self._native.quantize(panels=self._panels[op.x])
 
     def _matrix(self, name: str) -> int:
-        if name not in self._matrices:
-            weight = self._weights[name]
-            n, k = weight.shape
-            self._matrices[name] = self._native.add_matrix(
-                format=weight.type.ggml_id, n=n, k=k, raw=weight.raw, row_order=weight.row_order, mapped=weight.mapped
-            )
-        return self._matrices[name]
+        if name not in self.matrices:
+            self.matrices[name] = self._borrow(name) if name in self._borrowed else self._add_matrix(name)
+        return self.matrices[name]
+
+    def _add_matrix(self, name: str) -> int:
+        weight = self._weights[name]
+        n, k = weight.shape
+        return self._native.add_matrix(
+            format=weight.type.ggml_id, n=n, k=k, raw=weight.raw, row_order=weight.row_order, mapped=weight.mapped
+        )
+
+    def _borrow(self, name: str) -> int:
+        owner, matrix = self._borrowed[name]
+        return self._native.borrow_matrix(owner=owner, matrix=matrix)
 
     def _bias(self, name: str | None) -> int | None:
         return None if name is None else self._vector(name)

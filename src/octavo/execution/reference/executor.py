@@ -50,6 +50,16 @@ class ReferenceExecutor:
         self._kv: PagedKV | None = PagedKV(layout)
         self._weights = {name: _dense(weights[name], arithmetic) for name in program.weights}
         self._machine: Machine | None = None
+        self._inputs: dict[str, Float32] = {}
+        """Buffers that no op writes."""
+
+    def fill(self, role: str, rows: Float32) -> None:
+        """See `DraftExecutor.fill`."""
+        self._inputs[self._program.inputs[role]] = rows.copy()
+
+    def output(self, role: str) -> Float32:
+        """See `DraftExecutor.output`."""
+        return self._last_machine().buffers[self._program.outputs[role]]
 
     def run(self, batch: StepBatch) -> Float32:
         """Runs the step; see `ProgramExecutor.run`."""
@@ -62,6 +72,7 @@ class ReferenceExecutor:
             kv=kv,
             batch=batch,
             rows=self._checked_rows(batch.logit_rows),
+            buffers={name: rows[: len(batch.token_ids)] for name, rows in self._inputs.items()},
         )
         return self._execute(self._machine, self._program.ops, "logits")
 
