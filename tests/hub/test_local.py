@@ -93,6 +93,15 @@ def test_folder_without_a_model(tmp_path: Path) -> None:
         resolve(str(tmp_path))
 
 
+def test_folder_with_pickled_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
+    with pytest.raises(ModelNotFoundError, match=r"are pickled \(pytorch_model.bin\).*Octavo reads safetensors"):
+        resolve(str(tmp_path))
+    (tmp_path / "model.safetensors").write_bytes(SAFETENSORS)
+    assert resolve(str(tmp_path)).files == (tmp_path / "model.safetensors",)
+
+
 def test_files_that_are_no_models(tmp_path: Path) -> None:
     text, pipe = tmp_path / "x.gguf", tmp_path / "pipe"
     text.write_bytes(b"hello world")

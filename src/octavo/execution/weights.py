@@ -1,6 +1,6 @@
 """From a checkpoint to a program and its weights, in the number formats that executors compute with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -13,7 +13,7 @@ from octavo.execution.quant import TensorType, dequantize, to_native
 from octavo.model.header import CheckpointHeader, Naming
 from octavo.model.program import Program, Weight
 from octavo.model.registry import define_model
-from octavo.model.sources import AddOne, ModelDefinition, UnpermuteHeads, WeightSource
+from octavo.model.sources import AddOne, Columns, UnpermuteHeads, WeightSource
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _NAMED_AT_MOST = 8
@@ -53,13 +53,32 @@ def load_model(checkpoint: Checkpoint) -> tuple[Program, dict[str, LoadedWeight]
             program has no use for (leaving them out would compute another model).
         ModelFileError: missing or absurd metadata, missing tensors, tensors of the wrong shape.
     """
+    definition = define_model(checkpoint_header(checkpoint))
+    program = definition.program
+    weights = read_weights(checkpoint, program.name, program.weights, definition.sources, definition.ignored_tensors)
+    return program, weights
+
+
+def read_weights(
+    checkpoint: Checkpoint,
+    name: str,
+    weights: Mapping[str, Weight],
+    sources: Mapping[str, WeightSource],
+    ignored_tensors: Sequence[str],
+) -> dict[str, LoadedWeight]:
+    """The weights by name, each from its source.
+
+    Args:
+        name: of what they are for, in messages.
+        ignored_tensors: patterns of tensors that may be left over.
+
+    Raises:
+        UnsupportedModelError, ModelFileError: as `load_model`.
+    """
     header = checkpoint_header(checkpoint)
-    definition = define_model(header)
-    _check_tensors(header, definition)
-    weights = {
-        name: _load(checkpoint, definition.sources[name], weight) for name, weight in definition.program.weights.items()
-    }
-    return definition.program, weights
+    _check_tensors(header, name, weights, sources)
+    _check_left_over(header, name, sources, ignored_tensors)
+    return {weight: _load(checkpoint, sources[weight], spec) for weight, spec in weights.items()}
 
 
 def checkpoint_header(checkpoint: Checkpoint) -> CheckpointHeader:
@@ -80,32 +99,36 @@ def _plain(value: object) -> object:
     return tuple(value.tolist()) if isinstance(value, np.ndarray) else value
 
 
-def _check_tensors(header: CheckpointHeader, definition: ModelDefinition) -> None:
-    """Every weight has its tensor, of its shape, and no tensor is left over."""
-    weights, sources = definition.program.weights, definition.sources
+def _check_tensors(
+    header: CheckpointHeader, program: str, weights: Mapping[str, Weight], sources: Mapping[str, WeightSource]
+) -> None:
+    """Every weight has its tensor, of its shape."""
     missing = [sources[name].name for name in weights if sources[name].name not in header.shapes]
     if missing:
-        raise ModelFileError(f"{header.path}: lacks tensors that {definition.program.name} needs: {_listed(missing)}")
+        raise ModelFileError(f"{header.path}: lacks tensors that {program} needs: {_listed(missing)}")
+    wanted = {sources[name].name: sources[name].stored_shape(weight.shape) for name, weight in weights.items()}
     wrong = [
-        f"{tensor} is {list(header.shapes[tensor])}, not {list(weight.shape)}"
-        for tensor, weight in ((sources[name].name, weight) for name, weight in weights.items())
-        if header.shapes[tensor] != weight.shape
+        f"{tensor} is {list(header.shapes[tensor])}, not {list(shape)}"
+        for tensor, shape in wanted.items()
+        if header.shapes[tensor] != shape
     ]
     if wrong:
         raise ModelFileError(f"{header.path}: shapes do not fit the metadata: {_listed(wrong)}")
-    _check_left_over(header, definition)
 
 
-def _check_left_over(header: CheckpointHeader, definition: ModelDefinition) -> None:
-    used = {source.name for source in definition.sources.values()}
+def _check_left_over(
+    header: CheckpointHeader, program: str, sources: Mapping[str, WeightSource], ignored_tensors: Sequence[str]
+) -> None:
+    """No tensor is left over."""
+    used = {source.name for source in sources.values()}
     left = [
         name
         for name in header.shapes
-        if name not in used and not any(fnmatchcase(name, pattern) for pattern in definition.ignored_tensors)
+        if name not in used and not any(fnmatchcase(name, pattern) for pattern in ignored_tensors)
     ]
     if left:
         raise UnsupportedModelError(
-            f"{header.path}: holds tensors that Octavo would leave out of {definition.program.name}, so its answers"
+            f"{header.path}: holds tensors that Octavo would leave out of {program}, so its answers"
             f" would be another model's: {_listed(left)}"
         )
 
@@ -118,9 +141,18 @@ def _listed(names: list[str]) -> str:
 def _load(checkpoint: Checkpoint, source: WeightSource, weight: Weight) -> LoadedWeight:
     if len(weight.shape) == 1:
         return _vector(checkpoint.float32(source.name), source, weight)
-    stored = checkpoint.raw(source.name)
-    tensor_type, raw = to_native(checkpoint.tensors[source.name].type, stored, weight.shape)
-    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight), mapped=raw is stored)
+    in_file = checkpoint.raw(source.name)
+    tensor_type = checkpoint.tensors[source.name].type
+    stored = _columns(in_file, tensor_type, source.transform) if isinstance(source.transform, Columns) else in_file
+    tensor_type, raw = to_native(tensor_type, stored, weight.shape)
+    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight), mapped=raw is in_file)
+
+
+def _columns(stored: npt.NDArray[np.uint8], tensor_type: TensorType, columns: Columns) -> npt.NDArray[np.uint8]:
+    """The bytes of some columns of a matrix: a copy. They must be whole blocks of the format."""
+    rows = stored.reshape(-1, tensor_type.num_bytes((columns.width,)))
+    start, stop = (tensor_type.num_bytes((place,)) for place in (columns.start, columns.stop))
+    return np.ascontiguousarray(rows[:, start:stop]).reshape(-1)
 
 
 def _vector(values: npt.NDArray[np.float32], source: WeightSource, weight: Weight) -> LoadedWeight:

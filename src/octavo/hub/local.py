@@ -12,6 +12,7 @@ from octavo.errors import ModelFileError, ModelNotFoundError
 from octavo.hub.files import Kind, ModelFiles
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+_PICKLES = ("*.bin", "*.pt", "*.pth")
 _INDEX = "model.safetensors.index.json"
 
 
@@ -68,6 +69,13 @@ def _folder_model(name: str, folder: Path) -> ModelFiles:
         return ModelFiles(name, "gguf", folder, gguf_parts(folder / choices[0]), None)
     if choices:
         raise ModelNotFoundError(f"{name}: several models in this folder, name one: {', '.join(choices)}")
+    pickled = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+    if pickled and not shards:
+        raise ModelNotFoundError(
+            f"{name}: the weights in this folder are pickled ({pickled[0]}), and reading a pickle may run anybody's"
+            " code; Octavo reads safetensors. torch.load(..., weights_only=True) and safetensors.torch.save_file"
+            " make one of the other"
+        )
     found = "*.safetensors, but no config.json" if shards else "neither *.safetensors nor *.gguf"
     raise ModelNotFoundError(f"{name}: the folder holds {found}; give a Hugging Face model folder or a .gguf file")
 

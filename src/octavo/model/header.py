@@ -1,7 +1,7 @@
 """What a checkpoint says about itself: the plain data from which a family defines its program."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -25,3 +25,5 @@ class CheckpointHeader:
     """Tensor name -> shape, slowest dimension first."""
     rope_factors: tuple[float, ...] | None = None
     """Values of the GGUF tensor `rope_freqs.weight`, a setting stored as a tensor: divisors of rotary frequencies."""
+    tables: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Tensors of whole numbers -> shape. They are no weights, and most models have none."""

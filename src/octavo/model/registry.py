@@ -8,14 +8,20 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 
 from octavo.errors import ModelFileError, UnsupportedModelError
+from octavo.model.draft_head import HeadDefinition, HeadLayout
+from octavo.model.families.eagle import EAGLE
+from octavo.model.families.eagle3 import EAGLE3
 from octavo.model.families.gemma3 import GEMMA3
 from octavo.model.families.llama import LLAMA
 from octavo.model.families.qwen2 import QWEN2
 from octavo.model.family import Family
 from octavo.model.header import CheckpointHeader, Naming
+from octavo.model.program import Program
 from octavo.model.sources import ModelDefinition
 
 BUILT_IN = (LLAMA, QWEN2, GEMMA3)
+HEAD_LAYOUTS: tuple[HeadLayout, ...] = (EAGLE3, EAGLE)
+"""The first that a checkpoint matches is its layout."""
 ENTRY_POINT_GROUP = "octavo.models"
 
 
@@ -27,6 +33,22 @@ def define_model(header: CheckpointHeader) -> ModelDefinition:
         ModelFileError: metadata is missing or absurd.
     """
     return find_family(header).define(header)
+
+
+def define_head(header: CheckpointHeader, target: Program) -> HeadDefinition:
+    """The draft head of a checkpoint, for the model that `target` computes.
+
+    Raises:
+        UnsupportedModelError: the checkpoint has no layout that is known, or asks for what its layout does not compute.
+        ModelFileError: settings are missing, absurd, or do not fit the target.
+    """
+    for layout in HEAD_LAYOUTS:
+        if layout.matches(header):
+            return layout.define(header, target)
+    known = ", ".join(layout.name for layout in HEAD_LAYOUTS)
+    raise UnsupportedModelError(
+        f"{header.path}: is no draft head: it lacks fc.weight. Octavo knows the layouts {known}"
+    )
 
 
 def find_family(header: CheckpointHeader) -> Family:

@@ -30,7 +30,19 @@ class AddOne:
     """The file holds w - 1 (Hugging Face files of the gemma models store norm weights so)."""
 
 
-Transform = UnpermuteHeads | AddOne | None
+@dataclass(frozen=True)
+class Columns:
+    """Inputs `start .. stop - 1` of a matrix whose rows have `width` inputs in the file.
+
+    `[a | b] @ W.T` is `a @ W[:, :len(a)].T + b @ W[:, len(a):].T`: no program needs an op that puts rows side by side.
+    """
+
+    start: int
+    stop: int
+    width: int
+
+
+Transform = UnpermuteHeads | AddOne | Columns | None
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,10 @@ class WeightSource:
 
     name: str
     transform: Transform = None
+
+    def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The tensor's shape in the file, for a weight of this shape."""
+        return (shape[0], self.transform.width) if isinstance(self.transform, Columns) else shape
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import ModelError, ModelFileError, UnsupportedModelError
 from octavo.execution.loader import open_checkpoint
+from octavo.execution.loader.open import open_with_integers
 from octavo.execution.quant import TensorType
 
 A = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
@@ -240,3 +241,23 @@ def test_index_faults(tmp_path: Path, weight_map: object, message: str) -> None:
     index(tmp_path, weight_map)
     with pytest.raises(ModelFileError, match=message):
         open_checkpoint([path])
+
+
+def test_integers_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
+    table, flags, weight = np.array([3, -1]), np.array([True, False]), np.array([1.5], np.float32)
+    header = {
+        "t": {"dtype": "I64", "shape": [2], "data_offsets": [0, 16]},
+        "f": {"dtype": "BOOL", "shape": [2], "data_offsets": [16, 18]},
+        "w": {"dtype": "F32", "shape": [1], "data_offsets": [18, 22]},
+    }
+    path = write(tmp_path, file_bytes(header, table.tobytes() + flags.tobytes() + weight.tobytes()))
+    checkpoint = open_with_integers([path], {"t", "f", "absent"})
+    assert list(checkpoint.tensors) == ["w"]
+    assert checkpoint.integers("t").tolist() == [3, -1]
+    assert checkpoint.integers("f").tolist() == [1, 0]
+    with pytest.raises(UnsupportedModelError, match="'f' is stored as BOOL"):
+        open_with_integers([path], {"t"})
+    short = {**header, "t": {"dtype": "I64", "shape": [3], "data_offsets": [0, 16]}}
+    path = write(tmp_path, file_bytes(short, bytes(22)))
+    with pytest.raises(ModelFileError, match=r"shape \[3\] in I64 is 24 bytes"):
+        open_with_integers([path], {"t", "f"})

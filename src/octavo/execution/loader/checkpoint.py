@@ -28,6 +28,19 @@ class TensorInfo:
     """Of the first byte in `file`."""
 
 
+@dataclass(frozen=True)
+class IntegerTensor:
+    """One stored tensor of whole numbers: a table, no weight."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    nbytes: int
+    file: Path
+    offset: int
+    """Of the first byte in `file`."""
+
+
 class Checkpoint(Protocol):
     """Named tensors and metadata of one model. Every range was checked when the files were opened."""
 
@@ -64,11 +77,13 @@ class MappedCheckpoint:
         metadata: Mapping[str, Any],
         tensors: Mapping[str, TensorInfo],
         files: Mapping[Path, MappedFile],
+        integer_tensors: Mapping[str, IntegerTensor] | None = None,
     ) -> None:
         self._format = file_format
         self._metadata = metadata
         self._tensors = tensors
         self._files = files
+        self._integer_tensors = integer_tensors or {}
 
     @property
     def format(self) -> str:
@@ -89,3 +104,14 @@ class MappedCheckpoint:
     def float32(self, name: str) -> NDArray[np.float32]:
         info = self._tensors[name]
         return dequantize(info.type, self.raw(name), info.shape)
+
+    @property
+    def integer_tensors(self) -> Mapping[str, IntegerTensor]:
+        """Those that were asked for when the files were opened; they are not among `tensors`."""
+        return self._integer_tensors
+
+    def integers(self, name: str) -> NDArray[np.int64]:
+        """A tensor of whole numbers, in its shape. KeyError where there is no such tensor."""
+        info = self._integer_tensors[name]
+        stored = self._files[info.file].view(info.offset, info.nbytes)
+        return stored.view(info.dtype).reshape(info.shape).astype(np.int64)

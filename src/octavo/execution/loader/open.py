@@ -1,10 +1,10 @@
 """Opening a model by what its files contain, never by what they are called."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from octavo.errors import ModelFileError
-from octavo.execution.loader.checkpoint import Checkpoint
+from octavo.execution.loader.checkpoint import Checkpoint, MappedCheckpoint
 from octavo.execution.loader.gguf import open_gguf
 from octavo.execution.loader.mapped_file import MappedFile
 from octavo.execution.loader.safetensors import open_safetensors
@@ -29,10 +29,23 @@ def open_checkpoint(files: Sequence[Path]) -> Checkpoint:
         ModelFileError: a file is missing, truncated, malformed or of another kind; says which, where and what to do.
         UnsupportedModelError: a sound file with a tensor type that Octavo does not read.
     """
-    if not files:
-        raise ModelFileError("no model file was given; name a .gguf file or a folder with *.safetensors")
+    _require_some(files)
     first = MappedFile(Path(files[0]))
     return _opener(first)([Path(f) for f in files])
+
+
+def open_with_integers(files: Sequence[Path], names: Collection[str]) -> MappedCheckpoint:
+    """Opens a safetensors model in which tensors of these names may hold whole numbers. Errors as `open_checkpoint`."""
+    _require_some(files)
+    first = MappedFile(Path(files[0]))
+    if _opener(first) is not open_safetensors:
+        raise first.bad(0, "a GGUF file is read here only as a whole model; this takes a folder of safetensors")
+    return open_safetensors([Path(f) for f in files], names)
+
+
+def _require_some(files: Sequence[Path]) -> None:
+    if not files:
+        raise ModelFileError("no model file was given; name a .gguf file or a folder with *.safetensors")
 
 
 def _opener(file: MappedFile) -> Callable[[Sequence[Path]], Checkpoint]:

@@ -10,13 +10,15 @@ The data must be covered by the tensors without holes or overlaps, as the format
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from octavo.errors import ModelFileError, UnsupportedModelError
-from octavo.execution.loader.checkpoint import Checkpoint, MappedCheckpoint, TensorInfo
+from octavo.execution.loader.checkpoint import IntegerTensor, MappedCheckpoint, TensorInfo
 from octavo.execution.loader.cursor import Cursor
 from octavo.execution.loader.json_file import parse_json_object, read_json_object
 from octavo.execution.loader.mapped_file import MappedFile
@@ -29,31 +31,39 @@ _MAX_HEADER_BYTES = 100_000_000
 _MAX_DIMS = 8
 _MAX_FILE_BYTES = 1 << 48
 _TYPES = {"F32": TensorType.F32, "F16": TensorType.F16, "BF16": TensorType.BF16}
+_INTEGER_TYPES = {"BOOL": np.dtype(np.bool_), "I32": np.dtype("<i4"), "I64": np.dtype("<i8")}
 _OTHER_DTYPES = frozenset(
     {"BOOL", "U8", "I8", "I16", "U16", "I32", "U32", "I64", "U64", "F64", "C64"}
     | {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4"}
 )
 
+_Tensor = TensorInfo | IntegerTensor
 
-def open_safetensors(files: Sequence[Path]) -> Checkpoint:
+
+def open_safetensors(files: Sequence[Path], integers: Collection[str] = ()) -> MappedCheckpoint:
     """Opens a Hugging Face model: the given files, or all shards where an index lies beside them.
 
     The metadata is the folder's config.json. Errors as in `open_checkpoint`.
+
+    Args:
+        integers: names of tensors that may hold whole numbers; any other that does is an error.
     """
     folder = files[0].parent
     index_path = folder / INDEX_NAME
     weight_map = _read_weight_map(index_path) if index_path.is_file() else None
     shards = files if weight_map is None else _shards(index_path, weight_map)
     mapped = {path: MappedFile(path) for path in shards}
-    tensors: dict[str, TensorInfo] = {}
+    found: dict[str, _Tensor] = {}
     for file in mapped.values():
-        for info in _read_shard(file):
-            if info.name in tensors:
-                raise file.bad(info.offset, f"tensor {info.name!r} is also in {tensors[info.name].file}")
-            tensors[info.name] = info
+        for info in _read_shard(file, integers):
+            if info.name in found:
+                raise file.bad(info.offset, f"tensor {info.name!r} is also in {found[info.name].file}")
+            found[info.name] = info
     if weight_map is not None:
-        _check_index(index_path, weight_map, tensors)
-    return MappedCheckpoint("safetensors", read_json_object(folder / "config.json"), tensors, mapped)
+        _check_index(index_path, weight_map, found)
+    tensors = {name: info for name, info in found.items() if isinstance(info, TensorInfo)}
+    tables = {name: info for name, info in found.items() if isinstance(info, IntegerTensor)}
+    return MappedCheckpoint("safetensors", read_json_object(folder / "config.json"), tensors, mapped, tables)
 
 
 def _read_weight_map(index_path: Path) -> dict[str, str]:
@@ -74,13 +84,13 @@ def _shards(index_path: Path, weight_map: Mapping[str, str]) -> list[Path]:
     return [index_path.parent / name for name in names]
 
 
-def _check_index(index_path: Path, weight_map: Mapping[str, str], tensors: Mapping[str, TensorInfo]) -> None:
+def _check_index(index_path: Path, weight_map: Mapping[str, str], tensors: Mapping[str, _Tensor]) -> None:
     for name, shard in weight_map.items():
         if name not in tensors or tensors[name].file.name != shard:
             raise ModelFileError(f"says that tensor {name!r} is in {shard}, which is not so", str(index_path))
 
 
-def _read_shard(file: MappedFile) -> list[TensorInfo]:
+def _read_shard(file: MappedFile, integers: Collection[str]) -> list[_Tensor]:
     cursor = Cursor(file)
     length = cursor.scalar(_HEADER_LENGTH, "header length")
     if not 2 <= length <= min(cursor.remaining, _MAX_HEADER_BYTES):
@@ -88,25 +98,30 @@ def _read_shard(file: MappedFile) -> list[TensorInfo]:
     header = parse_json_object(file.data[8 : 8 + length], file.path, 8)
     header.pop("__metadata__", None)
     data_start = 8 + length
-    infos = [_tensor_info(file, name, entry, data_start) for name, entry in header.items()]
+    infos = [_tensor_info(file, name, entry, data_start, name in integers) for name, entry in header.items()]
     _check_coverage(file, infos, data_start)
     return infos
 
 
-def _tensor_info(file: MappedFile, name: str, entry: Any, data_start: int) -> TensorInfo:
+def _tensor_info(file: MappedFile, name: str, entry: Any, data_start: int, may_be_integers: bool) -> _Tensor:
     if not isinstance(entry, dict):
         raise file.bad(8, f"header entry {name!r} is no object. Fetch the file again")
-    tensor_type = _tensor_type(file, name, entry.get("dtype"))
+    dtype = entry.get("dtype")
+    integers = _INTEGER_TYPES.get(dtype) if may_be_integers and isinstance(dtype, str) else None
+    kind = _tensor_type(file, name, dtype) if integers is None else integers
     shape = _naturals(file, name, "shape", entry.get("shape"))
     offsets = _naturals(file, name, "data_offsets", entry.get("data_offsets"))
-    nbytes = prod(shape) * tensor_type.block_bytes
+    nbytes = prod(shape) * (kind.block_bytes if isinstance(kind, TensorType) else kind.itemsize)
     if len(offsets) != 2 or offsets[1] - offsets[0] != nbytes:
         raise file.bad(
             8,
-            f"tensor {name!r} of shape {list(shape)} in {tensor_type.name} is {nbytes} bytes, its data_offsets are "
+            f"tensor {name!r} of shape {list(shape)} in {dtype} is {nbytes} bytes, its data_offsets are "
             f"{list(offsets)}. Fetch the file again",
         )
-    return TensorInfo(name, tensor_type, shape, nbytes, file.path, data_start + offsets[0])
+    begin = data_start + offsets[0]
+    if isinstance(kind, TensorType):
+        return TensorInfo(name, kind, shape, nbytes, file.path, begin)
+    return IntegerTensor(name, kind, shape, nbytes, file.path, begin)
 
 
 def _tensor_type(file: MappedFile, name: str, dtype: Any) -> TensorType:
@@ -127,7 +142,7 @@ def _naturals(file: MappedFile, name: str, field: str, value: Any) -> tuple[int,
     return tuple(value)
 
 
-def _check_coverage(file: MappedFile, infos: Sequence[TensorInfo], data_start: int) -> None:
+def _check_coverage(file: MappedFile, infos: Sequence[_Tensor], data_start: int) -> None:
     """Tensors follow each other without hole or overlap, from the end of the header to the end of the file."""
     end = data_start
     for info in sorted(infos, key=lambda info: (info.offset, info.nbytes)):

@@ -10,11 +10,18 @@ def self_attention(b: ProgramBuilder, h: Buffer, config: DecoderConfig, index: i
 
     With `qk_norm`, every head of q and k is normed before it is rotated.
     """
-    s, layer = config.sizes, config.layers[index]
+    s = config.sizes
     w = f"layers.{index}.attn"
     q = b.linear(h, f"{w}.q", s.num_heads * s.head_dim, split=Split.COLUMN, bias=config.qkv_bias, out="q")
     k = b.linear(h, f"{w}.k", s.num_kv_heads * s.head_dim, split=Split.COLUMN, bias=config.qkv_bias, out="k")
     v = b.linear(h, f"{w}.v", s.num_kv_heads * s.head_dim, split=Split.COLUMN, bias=config.qkv_bias, out="v")
+    return mix(b, q, k, v, config, index)
+
+
+def mix(b: ProgramBuilder, q: Buffer, k: Buffer, v: Buffer, config: DecoderConfig, index: int) -> Buffer:
+    """What follows the projections of attention: rotation, cache, mix, projection."""
+    s, layer = config.sizes, config.layers[index]
+    w = f"layers.{index}.attn"
     if config.qk_norm:
         q = b.rms_norm(q, f"{w}.q_norm", s.rms_eps, groups=s.num_heads, out="q")
         k = b.rms_norm(k, f"{w}.k_norm", s.rms_eps, groups=s.num_kv_heads, out="k")
