@@ -1,5 +1,6 @@
 """The arithmetic of the benchmarks, on ledgers that can be worked out by hand."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,8 +40,9 @@ class StubLLM:
 
     info = INFO
 
-    def __init__(self, missing: int = 0) -> None:
+    def __init__(self, missing: int = 0, saved: Sequence[int] = ()) -> None:
         self.batches: list[list[list[int]]] = []
+        self._saved = saved
         self._missing = missing
 
     def generate(self, prompts: list[list[int]], params: SamplingParams) -> list[GenerationOutput]:
@@ -61,6 +63,10 @@ class StubLLM:
             num_cached_tokens=len(prompt) // 4,
             num_output_tokens=count,
         )
+        if self._saved:  # drafts of five, of which one too few was saved each time
+            stats.num_drafts, stats.num_draft_tokens = 2, 10
+            stats.num_saved_steps = self._saved[index]
+            stats.num_accepted_draft_tokens = 1 + self._saved[index]
         choice = CompletionOutput(
             index=0,
             text="",
@@ -105,6 +111,24 @@ def test_latency_leaves_the_first_batch_out_and_splits_prefill_from_steps() -> N
     assert figures["prefill_tokens_per_s"]["median"] == pytest.approx(40 / 2.1)
     assert figures["decode_step_s"]["median"] == pytest.approx(0.5)
     assert figures["decode_tokens_per_s"]["median"] == pytest.approx(4)
+
+
+def test_a_step_is_a_step_also_where_it_brings_several_tokens() -> None:
+    """Two requests of 11 tokens in 5 s: the one whose drafts saved less took 1 + 4 steps."""
+    stub = StubLLM(saved=(8, 6))
+    prompts = random_prompts(4, 20, INFO.vocab_size, seed=1)
+    figures = measure_latency(cast(LLM, stub), prompts, batch_size=2, output_len=11)
+    assert figures["decode_step_s"]["median"] == pytest.approx(5 / 4)
+    assert figures["decode_tokens_per_s"]["median"] == pytest.approx(20 / 5)
+    assert (figures["draft_tokens"], figures["saved_steps"], figures["wasted_draft_tokens"]) == (20, 14, 6)
+    assert (figures["accepted_draft_tokens"], figures["mean_acceptance_length"]) == (16, 1 + 16 / 4)
+
+
+def test_throughput_tells_what_came_of_drafts() -> None:
+    prompts = random_prompts(2, 20, INFO.vocab_size, seed=1)
+    figures = measure_throughput(cast(LLM, StubLLM(saved=(8, 6))), prompts, output_len=10, clock=ticking(3.0))
+    assert (figures["draft_tokens"], figures["accepted_draft_tokens"], figures["saved_steps"]) == (20, 16, 14)
+    assert "draft_tokens" not in measure_throughput(cast(LLM, StubLLM()), prompts, output_len=10, clock=ticking(3.0))
 
 
 def test_a_measurement_that_lacks_tokens_is_none() -> None:

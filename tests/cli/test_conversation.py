@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 
 from octavo.cli.chat import _converse
@@ -62,6 +63,14 @@ def test_stats() -> None:
     assert talk.stats() == "no answer yet"
     list(talk.ask("hm?"))
     assert talk.stats().startswith("9 prompt tokens (0 cached), 4 answer tokens, first after ")
+
+
+def test_stats_tell_of_drafts() -> None:
+    talk = talking(recording([], "yes"))
+    list(talk.ask("hm?"))
+    assert talk._last is not None and "drafted" not in talk.stats()
+    talk._last = msgspec.structs.replace(talk._last, num_drafts=2, num_draft_tokens=9, num_accepted_draft_tokens=7)
+    assert talk.stats().endswith(", 7 of 9 drafted tokens right")
 
 
 def test_a_failure_is_raised() -> None:

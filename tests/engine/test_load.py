@@ -104,11 +104,16 @@ async def _watch(model: str) -> None:
         llm.newest_load()
 
 
-def plan(counts: tuple[int, ...]) -> StepPlan:
+def plan(counts: tuple[int, ...], drafts: tuple[int, ...] = ()) -> StepPlan:
     names = tuple(str(number) for number in range(len(counts)))
     nothing = tuple(((),) for _ in counts)
     return StepPlan(
-        step=0, request_ids=names, num_scheduled_tokens=counts, num_computed_tokens=counts, new_block_ids=nothing
+        step=0,
+        request_ids=names,
+        num_scheduled_tokens=counts,
+        num_computed_tokens=counts,
+        num_draft_tokens=drafts,
+        new_block_ids=nothing,
     )
 
 
@@ -119,6 +124,7 @@ def test_step_times_are_moving_averages_by_kind() -> None:
         rates.measured(plan((1, 1, 1)), StepTimings(prepare_s=0.001, execute_s=0.018, sample_s=0.001))
         rates.measured(plan((500, 1)), StepTimings(execute_s=0.5))
         rates.measured(plan((9, 1, 1, 1)), StepTimings(execute_s=9.0))  # neither
+    rates.measured(plan((50, 51, 50), drafts=(49, 50, 49)), StepTimings(execute_s=0.02))  # decodes, however many drafts
     assert rates.decode_step_s == pytest.approx(0.02)
     assert rates.prefill_tokens_per_s == pytest.approx(501 / 0.5)
 

@@ -37,6 +37,7 @@ from octavo.scheduling.draft_counts import FixedDraftCounts
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult
 from octavo.scheduling.request_state import RequestStatus
 from octavo.scheduling.scheduler import Scheduler
+from tests.scheduling.draft_account import DraftAccount
 
 FULL = AttentionSpec(num_kv_heads=1, head_dim=4)
 WINDOWED = AttentionSpec(num_kv_heads=1, head_dim=4, window=8)
@@ -176,6 +177,7 @@ class Engine:
             compiles_grammars=True,
             draft_counts=FixedDraftCounts(num_drafts, most_per_step=64) if num_drafts else None,
         )
+        self.account = DraftAccount()
         self.now_s = 0.0
         self.plans: list[StepPlan] = []
         self.in_flight: deque[StepPlan] = deque()
@@ -206,6 +208,7 @@ class Engine:
     def add(self, *requests: GenerateRequest) -> None:
         for request in requests:
             self.scheduler.add(request, self.now_s)
+            self.account.arrived(request.request_id)
 
     def plan(self) -> StepPlan:
         """Schedules without executing."""
@@ -219,6 +222,8 @@ class Engine:
         self.scheduler.take_in(self.desk.poll(), self.now_s)
         self.check()
         plan = self.scheduler.schedule(self.now_s)
+        if plan is not None:
+            self.account.issued(plan)
         orders = self.scheduler.transfer_orders(self.now_s)
         if orders is not None:
             self.desk.obey(orders)
@@ -258,6 +263,13 @@ class Engine:
             followed = [request for request in waiting if request.status not in parked]
             assert load.num_waiting_cached_tokens == sum(request.num_hit_tokens for request in followed)
 
+    def _check_account(self) -> None:
+        """What became of drafts, in total and of each request that lives."""
+        self.account.check(self.scheduler.load())
+        for request in self.scheduler._requests.values():
+            if request.request.pooling is None:
+                self.account.check_ledger(request.request_id, request.ledger())
+
     def let_time_pass(self) -> None:
         """One second, in which stores and compilers work."""
         self.now_s += 1.0
@@ -272,11 +284,13 @@ class Engine:
             ended = self.finished.get(request_id) in ("stop", "repetition")
             self.discarded[request_id] += len(token_ids) if ended else 0
         outputs = self.scheduler.update(plan, result, self.now_s)
+        self.account.landed(plan, result, outputs)
         self.desk.landed(plan.step)
         self.grammar_desk.landed(plan.step)
         self._pass_on_grammar_orders()
         self.let_time_pass()
         self.check()
+        self._check_account()
         self._note(outputs)
         return outputs
 
@@ -289,6 +303,8 @@ class Engine:
             )
             if output.finish_reason is not None:
                 self.finished[output.request_id] = output.finish_reason
+                if output.vector is None and output.stats is not None:
+                    self.account.check_ledger(output.request_id, output.stats)
 
     def plan_ahead(self) -> bool:
         """Schedules without executing, if that may be and there is something; whether it was."""

@@ -18,7 +18,7 @@ from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
 from octavo.engine.records import Records
 from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, SessionNotFoundError
 from octavo.execution.pooling import finished
-from octavo.request.control import EngineLoad, TierFigures
+from octavo.request.control import DraftFigures, EngineLoad, TierFigures
 from octavo.request.ledger import ChoiceLedger, RequestLedger
 from octavo.request.orders import PauseMode, RecordLimits
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
@@ -373,6 +373,7 @@ class FakeEngine:
         if not self.alive:
             raise EngineDeadError(self._dead.result())
         counters = {"prompt_tokens": self.num_prompt, "generation_tokens": self.num_generated, "steps": 3}
+        counters |= {"drafts": 8, "draft_tokens": 14, "accepted_draft_tokens": 12, "wasted_draft_tokens": 3}
         return EngineLoad(
             num_waiting=0,
             num_running=len(self.live),
@@ -384,6 +385,9 @@ class FakeEngine:
             num_waiting_tokens=300,
             num_running_tokens=20,
             decode_step_s=0.02,
+            drafts=DraftFigures(
+                mean_acceptance_length=2.5, draft_tokens_by_position=[8, 6], accepted_by_position=[7, 5]
+            ),
             published_s=time.monotonic(),
             tiers=[TierFigures(tier="disk", num_blocks=3, used_bytes=30, capacity_bytes=100)],
             counters={name: float(value) for name, value in counters.items()},

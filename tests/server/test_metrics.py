@@ -11,6 +11,7 @@ from octavo.config import ServerConfig
 from tests.server.conftest import FakeServer, fake, wait_until
 from tests.server.running import running_server
 
+PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos"
 Samples = dict[tuple[str, str], float]
 
 
@@ -27,7 +28,7 @@ def scrape(url: str) -> Samples:
         for sample in family.samples:
             extra = [
                 sample.labels[name]
-                for name in ("finished_reason", "reason", "state", "status")
+                for name in ("finished_reason", "reason", "state", "status", "position")
                 if name in sample.labels
             ]
             samples[sample.name, "".join(extra)] = sample.value
@@ -59,6 +60,18 @@ def test_counts_agree_with_usage(server: FakeServer, client: openai.OpenAI) -> N
     assert samples["octavo:engine_steps_total", ""] == 3
     assert samples["octavo:kv_blocks", "free"] == 1000
     assert samples["http_requests_total", "2xx"] >= 1
+
+
+def test_speculation_has_the_names_of_vllm(server: FakeServer) -> None:
+    samples = scrape(server.url)
+    assert samples["vllm:spec_decode_num_drafts_total", ""] == 8
+    assert samples["vllm:spec_decode_num_draft_tokens_total", ""] == 14
+    assert samples["vllm:spec_decode_num_accepted_tokens_total", ""] == 12
+    per_position = {place: samples[f"{name}_total", place] for place in "01" for name in [PER_POSITION]}
+    assert per_position == {"0": 7, "1": 5} and (f"{PER_POSITION}_total", "2") not in samples
+    assert [samples["octavo:draft_tokens_per_pos_total", place] for place in "01"] == [8, 6]
+    assert samples["octavo:engine_wasted_draft_tokens_total", ""] == 3
+    assert samples["octavo:mean_acceptance_length", ""] == 2.5
 
 
 def test_aborts_are_counted_and_gauges_return(server: FakeServer, http: httpx.Client) -> None:

@@ -5,7 +5,7 @@ from statistics import quantiles
 from typing import Any
 
 from octavo.bench.machine import peak_memory_bytes
-from octavo.bench.measured import run_batch
+from octavo.bench.measured import draft_figures, run_batch
 from octavo.engine.llm import LLM
 from octavo.errors import ConfigError, RequestFailedError
 from octavo.request.outputs import RequestStats
@@ -15,7 +15,8 @@ def measure_latency(llm: LLM, prompts: Sequence[list[int]], batch_size: int, out
     """Runs batches of `batch_size` prompts one after another; the first warms up and does not count.
 
     Prefill lasts until the last request of the batch has its first token; decoding from there to the end of the batch,
-    divided by the steps it took. Times come from the engine core's clock.
+    divided by the steps it took: with drafts, as many as the request took that had the fewest right. Times come from
+    the engine core's clock.
 
     Raises:
         ConfigError: there is no decoding step to measure.
@@ -25,7 +26,9 @@ def measure_latency(llm: LLM, prompts: Sequence[list[int]], batch_size: int, out
     batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
     runs = [run_batch(llm, batch, output_len) for batch in batches][1:]
     prefill = [_prefill_s(ledgers) for ledgers in runs]
-    step = [_decode_s(ledgers) / (output_len - 1) for ledgers in runs]
+    decode = [_decode_s(ledgers) for ledgers in runs]
+    steps = [output_len - 1 - min(ledger.num_saved_steps for ledger in ledgers) for ledgers in runs]
+    decoded = batch_size * (output_len - 1)
     input_len = len(prompts[0])
     return {
         "model": llm.info.model,
@@ -35,8 +38,9 @@ def measure_latency(llm: LLM, prompts: Sequence[list[int]], batch_size: int, out
         "repeats": len(runs),
         "prefill_s": spread(prefill),
         "prefill_tokens_per_s": spread([batch_size * input_len / seconds for seconds in prefill]),
-        "decode_step_s": spread(step),
-        "decode_tokens_per_s": spread([batch_size / seconds for seconds in step]),
+        "decode_step_s": spread([seconds / count for seconds, count in zip(decode, steps, strict=True)]),
+        "decode_tokens_per_s": spread([decoded / seconds for seconds in decode]),
+        **draft_figures(ledger for ledgers in runs for ledger in ledgers),
         "peak_memory_bytes": peak_memory_bytes(),
     }
 

@@ -1,6 +1,6 @@
 """What every measurement shares: fixed-length greedy generation, and outputs that are checked before they count."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from octavo.engine.llm import LLM
 from octavo.engine.output import GenerationOutput
@@ -31,6 +31,25 @@ def run_batch(llm: LLM, prompts: Sequence[list[int]], output_len: int) -> list[R
         raise InvalidRequestError("input_len", longest, problem)
     outputs = llm.generate([list(prompt) for prompt in prompts], fixed_length(output_len))
     return [_ledger(output, output_len) for output in outputs]
+
+
+def draft_figures(ledgers: Iterable[RequestStats]) -> dict[str, float]:
+    """What came of the drafts of requests; empty if there were none."""
+    total = RequestStats()
+    for ledger in ledgers:
+        total.num_drafts += ledger.num_drafts
+        total.num_draft_tokens += ledger.num_draft_tokens
+        total.num_accepted_draft_tokens += ledger.num_accepted_draft_tokens
+        total.num_saved_steps += ledger.num_saved_steps
+    if total.mean_acceptance_length is None:
+        return {}
+    return {
+        "mean_acceptance_length": total.mean_acceptance_length,
+        "draft_tokens": total.num_draft_tokens,
+        "accepted_draft_tokens": total.num_accepted_draft_tokens,
+        "wasted_draft_tokens": total.num_wasted_draft_tokens,
+        "saved_steps": total.num_saved_steps,
+    }
 
 
 def _ledger(output: GenerationOutput, output_len: int) -> RequestStats:

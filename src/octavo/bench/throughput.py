@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from octavo.bench.machine import peak_memory_bytes
-from octavo.bench.measured import run_batch
+from octavo.bench.measured import draft_figures, run_batch
 from octavo.engine.llm import LLM
 
 WARM_UP_TOKENS = 4
@@ -40,5 +40,6 @@ def measure_throughput(
         "requests_per_s": len(prompts) / elapsed,
         "prefix_hit_rate": cached_tokens / prompt_tokens,
         "num_preemptions": sum(ledger.num_preemptions for ledger in ledgers),
+        **draft_figures(ledgers),
         "peak_memory_bytes": peak_memory_bytes(),
     }

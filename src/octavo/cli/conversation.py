@@ -61,7 +61,9 @@ class Conversation:
             return "no answer yet"
         first, rest = stats.first_token_s - stats.arrival_s, stats.finished_s - stats.first_token_s
         speed = f", {(stats.num_output_tokens - 1) / rest:.1f} tokens/s" if rest > 0 else ""
+        right = f"{stats.num_accepted_draft_tokens} of {stats.num_draft_tokens}"
+        drafts = f", {right} drafted tokens right" if stats.num_drafts else ""
         return (
             f"{stats.num_prompt_tokens} prompt tokens ({stats.num_cached_tokens} cached), "
-            f"{stats.num_output_tokens} answer tokens, first after {first:.2f} s{speed}"
+            f"{stats.num_output_tokens} answer tokens, first after {first:.2f} s{speed}{drafts}"
         )

@@ -39,7 +39,7 @@ class LoadSender:
 
     def before(self, plan: StepPlan) -> None:
         """A step begins."""
-        is_decode = plan.num_tokens == len(plan.request_ids)
+        is_decode = plan.num_known_tokens == len(plan.request_ids)
         if not is_decode or time.monotonic() >= self._due_s:
             self.send()
 

@@ -9,7 +9,7 @@ _KEEP = 0.9
 
 class StepRates:
     """What a router foretells waits with. Steps that decode and prefill at one time count as neither unless prompts
-    are by far the most of them."""
+    are by far the most of them. Drafts make no prefill of a step that decodes; it takes as long as it takes."""
 
     def __init__(self) -> None:
         self._decode_s: float | None = None
@@ -17,16 +17,16 @@ class StepRates:
 
     def measured(self, plan: StepPlan, timings: StepTimings) -> None:
         """A step has run."""
-        seconds = timings.total_s
-        if plan.num_tokens > len(plan.request_ids):
-            self._prefill.measured(plan.num_tokens, len(plan.request_ids), seconds)
+        seconds, num_tokens = timings.total_s, plan.num_known_tokens
+        if num_tokens > len(plan.request_ids):
+            self._prefill.measured(num_tokens, len(plan.request_ids), seconds)
         elif not plan.new_requests:
             known = self._decode_s
             self._decode_s = seconds if known is None else _KEEP * known + (1 - _KEEP) * seconds
 
     @property
     def decode_step_s(self) -> float | None:
-        """Seconds of a step in which every request runs one token; None: there was none."""
+        """Seconds of a step in which every request runs one token, and its drafts; None: there was none."""
         return self._decode_s
 
     @property

@@ -47,6 +47,17 @@ class TierFigures(msgspec.Struct, frozen=True, kw_only=True):
     capacity_bytes: int
 
 
+class DraftFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How good guesses have been since start; their totals are among the counters."""
+
+    mean_acceptance_length: float
+    """Tokens that a step brings a request that has drafts in it."""
+    draft_tokens_by_position: list[int]
+    """Draft tokens that ran: entry i, those behind i others of their draft."""
+    accepted_by_position: list[int]
+    """Of these, tokens that were right. As long as the other."""
+
+
 class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     """How busy the core is; read by metrics, router and planner."""
 
@@ -73,6 +84,8 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a step of one token per request takes, as a moving average; None: there was none yet."""
     prefill_tokens_per_s: float | None = None
     """Prompt tokens per second of steps that are mostly prompts, as a moving average; None: there was none yet."""
+    drafts: DraftFigures | None = None
+    """None: there were none."""
     published_s: float = 0.0
     """When this was so, on the core's monotonic clock, which all processes of a machine share."""
     num_waiting_for_kv: int = 0

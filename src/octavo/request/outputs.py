@@ -44,10 +44,16 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Tokens run through the model for this request, recomputation included."""
     num_recomputed_tokens: int = 0
     """Of these, tokens that had been computed before and were lost to preemption."""
+    num_drafts: int = 0
+    """Steps in which drafts of this request were verified."""
     num_draft_tokens: int = 0
-    """Drafts verified for this request."""
+    """Tokens of these drafts."""
     num_accepted_draft_tokens: int = 0
-    """Of these, drafts that were right."""
+    """Of these, tokens that were right."""
+    num_accepted_by_position: list[int] = []
+    """Entry i: of these, those that stood behind i others of their draft. As long as the longest draft."""
+    num_saved_steps: int = 0
+    """Of the accepted ones, those that are part of the answer: it took so many steps less."""
     num_preemptions: int = 0
     num_steps: int = 0
     """Steps in which at least one token of this request ran."""
@@ -59,6 +65,16 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """With the last output of a request with a session: tokens that the session holds."""
     pin_problem: str = ""
     """Why these are not all its full blocks, for the user."""
+
+    @property
+    def num_wasted_draft_tokens(self) -> int:
+        """Rows run in vain: no token of the answer came of them."""
+        return self.num_draft_tokens - self.num_saved_steps
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """Tokens that a step with drafts brought; None: there was none."""
+        return 1 + self.num_accepted_draft_tokens / self.num_drafts if self.num_drafts else None
 
 
 class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -25,6 +25,8 @@ def take_tokens(
         completes: the answer is whole with these tokens, which is a good end even where its length is up.
     """
     num_kept = _append(request, token_ids)
+    if num_kept > 1:
+        request.stats.num_saved_steps += num_kept - 1
     ends_with_text = completes and num_kept == len(token_ids) and request.finish_reason is not FinishReason.STOP
     if ends_with_text:
         request.finish_reason = FinishReason.STOP

@@ -2,10 +2,10 @@
 
 from octavo.kv.manager import KVManager
 from octavo.kv.request_blocks import BlockIds
-from octavo.scheduling.counters import SchedulerCounters
+from octavo.scheduling.counters import count_positions
 from octavo.scheduling.draft_counts import DraftCounts
 from octavo.scheduling.plan import StepPlan, StepResult
-from octavo.scheduling.request_state import SchedulerRequest
+from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
 from octavo.scheduling.step_draft import StepDraft
 
 
@@ -19,10 +19,9 @@ class DraftPlanner:
     are given back when the step lands.
     """
 
-    def __init__(self, counts: DraftCounts, manager: KVManager, counters: SchedulerCounters) -> None:
+    def __init__(self, counts: DraftCounts, manager: KVManager) -> None:
         self.counts = counts
         self._manager = manager
-        self._counters = counters
         self._block_size = manager.layout.block_size
 
     def plan(self, draft: StepDraft, *, may_take_blocks: bool) -> None:
@@ -73,21 +72,25 @@ class DraftPlanner:
             draft.add_drafts(request, count, new_block_ids)
 
     def landed(self, request: SchedulerRequest, num_planned: int, num_drafted: int, num_right: int) -> None:
-        """Takes note of what came of a request's drafts: those behind the right ones were never computed, and what was
-        planned for tokens behind them was planned too far."""
+        """Takes note of what came of the drafts of a request that goes on: those behind the right ones were never
+        computed, and what was planned for tokens behind them was planned too far."""
         request.roll_back(num_planned, num_planned - num_right)
-        stats = request.stats
-        stats.num_computed_tokens += num_drafted
-        stats.num_draft_tokens += num_drafted
-        stats.num_accepted_draft_tokens += num_right
-        self._counters.computed_tokens += num_drafted
-        self._counters.draft_tokens += num_drafted
-        self._counters.accepted_draft_tokens += num_right
+        if num_drafted:
+            stats = request.stats
+            stats.num_computed_tokens += num_drafted
+            stats.num_drafts += 1
+            stats.num_draft_tokens += num_drafted
+            stats.num_accepted_draft_tokens += num_right
+            count_positions(stats.num_accepted_by_position, num_drafted, num_right)
         self.counts.verified(request.request_id, num_planned, num_drafted, num_right)
+
+    def give_back(self, request: SchedulerRequest) -> bool:
+        """Frees the blocks that drafts of a step that has landed did not need; whether there were any."""
+        is_running = request.status is RequestStatus.RUNNING
+        return is_running and self._manager.trim(request.blocks, request.num_computed)
 
     def measured(self, plan: StepPlan, result: StepResult) -> None:
         """Takes note of the time that a step took with the drafts that ran."""
-        timings, num_drafts = result.timings, sum(result.num_draft_tokens)
-        num_tokens = plan.num_tokens - sum(plan.num_draft_tokens) + num_drafts
-        seconds = timings.total_s
-        self.counts.measured(num_tokens, len(plan.request_ids), num_drafts, seconds)
+        num_drafts = sum(result.num_draft_tokens)
+        num_tokens = plan.num_known_tokens + num_drafts
+        self.counts.measured(num_tokens, len(plan.request_ids), num_drafts, result.timings.total_s)

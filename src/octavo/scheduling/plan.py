@@ -98,6 +98,11 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     def num_tokens(self) -> int:
         return sum(self.num_scheduled_tokens)
 
+    @property
+    def num_known_tokens(self) -> int:
+        """Of these, tokens that are no drafts."""
+        return sum(self.num_scheduled_tokens) - sum(self.num_draft_tokens)
+
 
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds spent in the parts of a step on the executing side."""

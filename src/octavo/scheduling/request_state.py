@@ -237,7 +237,10 @@ class SchedulerRequest:
     def ledger(self) -> RequestStats:
         """A copy of the stats as they are now."""
         return msgspec.structs.replace(
-            self.stats, num_output_tokens=self.num_output_tokens, max_blocks=self.blocks.max_blocks
+            self.stats,
+            num_output_tokens=self.num_output_tokens,
+            max_blocks=self.blocks.max_blocks,
+            num_accepted_by_position=list(self.stats.num_accepted_by_position),
         )
 
 

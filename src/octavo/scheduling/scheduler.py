@@ -113,7 +113,7 @@ class Scheduler:
         self._starter = Starter(
             config, policy, manager, self._waiting, self._running, self._tenants, self._admission, self._loads
         )
-        self._drafts = None if draft_counts is None else DraftPlanner(draft_counts, manager, self.counters)
+        self._drafts = None if draft_counts is None else DraftPlanner(draft_counts, manager)
         self._requests: dict[str, SchedulerRequest] = {}
         self._num_arrived = 0
         self._in_flight: deque[StepDraft] = deque()
@@ -278,7 +278,7 @@ class Scheduler:
         """
         draft = self._land(plan, result)
         if self._tiers is not None:
-            self._tiers.prefill_speed.measured(plan.num_tokens, len(plan.request_ids), result.timings.execute_s)
+            self._tiers.prefill_speed.measured(plan.num_known_tokens, len(plan.request_ids), result.timings.execute_s)
         if self._drafts is not None:
             self._drafts.measured(plan, result)
         outputs = self._end_failed(draft, result.errors, now_s)
@@ -289,6 +289,8 @@ class Scheduler:
         drafted: Iterable[int] = result.num_draft_tokens or repeat(0, len(draft.shares))
         columns = zip(draft.shares.items(), result.token_ids, logprobs, drafted, strict=True)
         for (request, share), token_ids, rows, num_drafted in columns:
+            if num_drafted:
+                self.counters.drafts_ran(num_drafted, max(0, len(token_ids) - 1))
             if request.status is RUNNING and request not in draft.void:
                 num_computed = share[0] + share[1]
                 if num_computed > len(request.token_ids):  # planned behind drafts in flight, some of them wrong
@@ -298,8 +300,8 @@ class Scheduler:
                     if self._drafts is not None and share[3] and token_ids:
                         self._drafts.landed(request, share[3], num_drafted, len(token_ids) - 1)
                     output = self._advance(request, num_computed, token_ids, rows, now_s, completes=completes)
-                    if share[3]:
-                        self._give_back(request)
+                    if self._drafts is not None and share[3] and self._drafts.give_back(request) and self._waiting:
+                        self._admission.blocks_came_back()
                 else:
                     output = self._advance_pooled(request, num_computed, result.vectors, now_s)
                 if output is not None:
@@ -374,6 +376,7 @@ class Scheduler:
             num_running_tokens=self._running.num_tokens,
             num_tokens_to_run=self._running.num_tokens_to_run,
             counters=counters,
+            drafts=self.counters.draft_figures(),
             num_waiting_for_kv=0 if self._loads is None else len(self._loads),
             num_waiting_for_grammar=len(self._grammars),
             tiers=[] if self._tiers is None else self._tiers.figures(),
@@ -544,6 +547,7 @@ class Scheduler:
             return self._fail(request, "the executor returned neither a token nor an error", now_s)
         output = take_tokens(request, token_ids, rows, now_s, completes=completes)
         if len(token_ids) > 1:
+            self.counters.saved_steps += len(output.new_token_ids) - 1
             self._manager.settle(request.blocks, min(request.num_computed, len(request.token_ids) - 1))
         self.counters.generation_tokens += len(output.new_token_ids)
         reason = output.finish_reason
@@ -554,12 +558,6 @@ class Scheduler:
                 output = msgspec.structs.replace(output, stats=request.ledger())
             self._finish(request, reason, now_s)
         return output
-
-    def _give_back(self, request: SchedulerRequest) -> None:
-        """Frees the blocks that drafts of a step that has landed did not need."""
-        is_running = self._drafts is not None and request.status is RUNNING
-        if is_running and self._manager.trim(request.blocks, request.num_computed) and self._waiting:
-            self._admission.blocks_came_back()
 
     def _advance_pooled(
         self, request: SchedulerRequest, num_computed: int, vectors: Mapping[str, bytes], now_s: float

@@ -23,6 +23,8 @@ class RequestFigures:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    draft_tokens: int = 0
+    saved_steps: int = 0
     finish_reasons: Counter[str] = field(default_factory=Counter)
     _prompts: set[int] = field(default_factory=set)
 
@@ -33,6 +35,10 @@ class RequestFigures:
             self.prompt_tokens += len(delta.prompt_token_ids)
             self.cached_tokens += delta.num_cached_tokens
         self.output_tokens += len(delta.choice.token_ids)
+        stats = delta.choice.stats
+        if stats is not None and delta.choice.finish_reason is not None:
+            self.draft_tokens += stats.num_draft_tokens
+            self.saved_steps += stats.num_saved_steps
         if delta.choice.finish_reason is not None:
             self.finish_reasons[str(delta.choice.finish_reason)] += 1
 
@@ -55,6 +61,7 @@ class RequestFigures:
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
+            **({"draft_tokens": self.draft_tokens, "saved_steps": self.saved_steps} if self.draft_tokens else {}),
             "finish_reasons": ",".join(f"{reason}:{count}" for reason, count in sorted(reasons.items())),
         }
 

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from octavo.engine.output import EngineInfo, GenerationDelta
-from octavo.request.control import EngineLoad
+from octavo.request.control import DraftFigures, EngineLoad
 from octavo.request.outputs import FinishReason, RequestStats
 from octavo.request.params import SamplingParams
 from octavo.server.access_log import FIGURES, RequestFigures
@@ -39,6 +39,9 @@ ENGINE_COUNTERS = {
     "prefix_queries": "prefix_cache_queries",
     "cached_tokens": "prefix_cache_hits",
     "preemptions": "num_preemptions",
+    "drafts": "spec_decode_num_drafts",
+    "draft_tokens": "spec_decode_num_draft_tokens",
+    "accepted_draft_tokens": "spec_decode_num_accepted_tokens",
 }
 """Counter of the engine core -> vLLM's name. Any other counter of the core appears as `octavo:engine_<name>`."""
 
@@ -243,6 +246,8 @@ class EngineFigures(Collector):
         yield blocks
         yield from self._of_router(load)
         yield from self._of_tiers(load)
+        if load.drafts is not None:
+            yield from self._of_drafts(load.drafts)
         for name, value in load.counters.items():
             known = ENGINE_COUNTERS.get(name)
             full = f"octavo:engine_{name}" if known is None else prefix + known
@@ -280,6 +285,19 @@ class EngineFigures(Collector):
             used.add_metric(where, tier.used_bytes)
             capacity.add_metric(where, tier.capacity_bytes)
         yield from (blocks, used, capacity)
+
+    def _of_drafts(self, drafts: DraftFigures) -> Iterator[Metric]:
+        length, labels = drafts.mean_acceptance_length, [*self._labels, "position"]
+        yield self._gauge("octavo:mean_acceptance_length", "Tokens per step of a request with drafts.", length)
+        counters = {
+            f"{self._prefix}spec_decode_num_accepted_tokens_per_pos": ("Right", drafts.accepted_by_position),
+            "octavo:draft_tokens_per_pos": ("Run", drafts.draft_tokens_by_position),
+        }
+        for name, (text, counts) in counters.items():
+            counter = CounterMetricFamily(name, f"{text} draft tokens by position in their draft.", labels=labels)
+            for position, count in enumerate(counts):
+                counter.add_metric([*self._labels.values(), str(position)], count)
+            yield counter
 
     def _gauge(self, name: str, text: str, value: float, extra: dict[str, str] | None = None) -> Metric:
         labels = self._labels | (extra or {})

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.request.ledger import ChoiceLedger, RequestLedger
+from octavo.request.outputs import RequestStats
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext, tenant_of
 from octavo.server.endpoints import json_response
@@ -83,6 +84,19 @@ def request_entry(ledger: RequestLedger, wall_s: float) -> dict[str, Any]:
     }
 
 
+def _speculation_entry(stats: RequestStats) -> dict[str, Any]:
+    """What came of the drafts of a choice."""
+    return {
+        "drafts": stats.num_drafts,
+        "draft_tokens": stats.num_draft_tokens,
+        "accepted_tokens": stats.num_accepted_draft_tokens,
+        "accepted_tokens_per_pos": stats.num_accepted_by_position,
+        "mean_acceptance_length": stats.mean_acceptance_length,
+        "saved_steps": stats.num_saved_steps,
+        "wasted_tokens": stats.num_wasted_draft_tokens,
+    }
+
+
 def _choice_entry(index: int, choice: ChoiceLedger, arrival_s: float) -> dict[str, Any]:
     stats = choice.stats
 
@@ -105,6 +119,7 @@ def _choice_entry(index: int, choice: ChoiceLedger, arrival_s: float) -> dict[st
         "preemptions": stats.num_preemptions,
         "steps": stats.num_steps,
         "max_blocks": stats.max_blocks,
+        "speculation": _speculation_entry(stats) if stats.num_drafts else None,
         "pinned_tokens": stats.num_pinned_tokens,
         "pin_problem": stats.pin_problem or None,
     }
