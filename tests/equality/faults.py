@@ -48,6 +48,9 @@ class SoundExecutor:
     def hidden(self, rows: Int32) -> Float32:
         return self.inner.hidden(rows)
 
+    def output(self, role: str) -> Float32:
+        return self.inner.output(role)
+
     def broken_rows(self) -> Int32:
         return self.inner.broken_rows()
 

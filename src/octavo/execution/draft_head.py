@@ -1,7 +1,7 @@
 """From the checkpoint of a draft head to its program and weights, and to those of a target that serves it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,13 +23,13 @@ class LoadedHead:
 
     program: Program
     """See `HeadDefinition.program`."""
-    weights: Mapping[str, LoadedWeight]
+    weights: Mapping[str, LoadedWeight] = field(repr=False)
     """All weights of `program`, those of the target among them."""
     borrowed: Mapping[str, str]
     """Which of them are the target's: name in `program` -> name in `target`."""
     target: Program
     """The target's program, which also computes `features`."""
-    target_weights: Mapping[str, LoadedWeight]
+    target_weights: Mapping[str, LoadedWeight] = field(repr=False)
     token_ids: Int32 | None
     """Row of the logits -> token id; None: they are the same."""
 

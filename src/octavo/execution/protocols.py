@@ -110,6 +110,10 @@ class ProgramExecutor(KVMemory, Protocol):
         the cache may be garbage, and nothing that follows them in their sequences can be trusted."""
         ...
 
+    def output(self, role: str) -> Float32:
+        """What the last call left in an output of the program: `[tokens or rows, width]`, valid until the next call."""
+        ...
+
     def close(self) -> None:
         """Releases memory and threads; idempotent."""
         ...
@@ -120,10 +124,6 @@ class DraftExecutor(ProgramExecutor, Protocol):
 
     def fill(self, role: str, rows: Float32) -> None:
         """Brings the rows `[tokens, width]` of an input, one for each token of the steps run from now on."""
-        ...
-
-    def output(self, role: str) -> Float32:
-        """What the last call of `run` left in an output: `[tokens or rows, width]`, valid until the next call."""
         ...
 
 
@@ -230,6 +230,10 @@ class RowStates(Protocol):
         """See `ProgramExecutor.hidden`."""
         ...
 
+    def output(self, role: str) -> Float32:
+        """See `ProgramExecutor.output`."""
+        ...
+
 
 @dataclass(frozen=True)
 class RanStep:
@@ -259,8 +263,8 @@ class RanStep:
     def num_kept(self) -> Int32:
         """[S] rows of each sequence, from its first on, whose tokens stand: all but those of drafts that were wrong.
 
-            rows     known | known | draft | draft | draft        3 of 5 are kept
-            drawn            draft | other |   -   |   -
+        rows     known | known | draft | draft | draft        3 of 5 are kept
+        drawn            draft | other |   -   |   -
         """
         num_rows = np.diff(self.batch.seq_starts)
         num_sampled = np.bincount(self.sampling, minlength=len(num_rows))

@@ -153,7 +153,7 @@ class NativeExecutor:
         return rows_with_nan(self._open().view(self._buffers[rows_source(self.program)]))
 
     def output(self, role: str) -> Float32:
-        """What the last step left in an output of the program: a view, overwritten by the next step."""
+        """See `ProgramExecutor.output`: a view."""
         return self._open().view(self._buffers[self.program.outputs[role]])
 
     def block_bytes(self, group: int) -> int:

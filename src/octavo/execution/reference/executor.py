@@ -58,7 +58,7 @@ class ReferenceExecutor:
         self._inputs[self._program.inputs[role]] = rows.copy()
 
     def output(self, role: str) -> Float32:
-        """See `DraftExecutor.output`."""
+        """See `ProgramExecutor.output`."""
         return self._last_machine().buffers[self._program.outputs[role]]
 
     def run(self, batch: StepBatch) -> Float32:
