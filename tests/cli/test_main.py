@@ -25,6 +25,7 @@ COMMANDS = [
     "models",
     "pull",
     "doctor",
+    "ledger",
     "bench throughput",
     "bench latency",
     "key new",

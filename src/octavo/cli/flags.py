@@ -28,6 +28,8 @@ EXTRA_NAMES = {
     "num_kv_blocks": ("--num-gpu-blocks-override",),
     "kv_disk_size_bytes": ("--kv-disk-size",),
     "api_server_count": ("-asc",),
+    "prompt_tokens": ("--prompt",),
+    "output_tokens": ("--output",),
 }
 """Other spellings of a flag: short ones, and vLLM's where ours differs."""
 ENVIRONMENT = {"api_key": "OCTAVO_API_KEY", "admin_key": "OCTAVO_ADMIN_KEY"}

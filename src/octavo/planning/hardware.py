@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
@@ -85,7 +85,7 @@ class HardwareProfile:
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where the numbers come from."""
 
-    def weight_operands(self, preferred: tuple[str, ...]) -> str:
+    def first_operands(self, preferred: tuple[str, ...]) -> str:
         """The first of these operand formats that the device has a peak for.
 
         Raises:
@@ -181,3 +181,9 @@ def _host_link(entry: Entry) -> HostLink:
     )
     entry.finish()
     return link
+
+
+def profile_to_json(profile: HardwareProfile) -> str:
+    """The text that `profile_from_json` reads; links that are None are left out."""
+    content = {name: value for name, value in asdict(profile).items() if value is not None}
+    return json.dumps(content, indent=2) + "\n"

@@ -1,0 +1,114 @@
+"""What one step of a model has to do: arithmetic, weights read, KV read and written.
+
+Programs are priced op by op, so what is counted is what runs. Other models are priced by their matrices; norms,
+rotations and activations, which move nothing but what caches hold, are left out there, and latent attention is counted
+as if keys and values of all heads were made.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from octavo.model.cost import Cost, StepShape, cost, program_cost, visible_pairs
+from octavo.model.program import Linear, Logits, Program
+from octavo.planning.deployment import Deployment
+from octavo.planning.kv import KVFormat, kv_bytes_per_token_per_layer
+from octavo.planning.roofline import compute_bound_s, memory_bound_s
+from octavo.planning.shape import Layer, Matrix, ModelShape
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """Of all devices together."""
+
+    linear_flops: int
+    other_flops: int
+    weight_bytes: float
+    kv_bytes: float
+
+    @property
+    def flops(self) -> int:
+        return self.linear_flops + self.other_flops
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.weight_bytes + self.kv_bytes
+
+
+def prefill_step(num_tokens: int) -> StepShape:
+    """A whole prompt in one step, with the logits of its last token."""
+    return StepShape(scheduled=(num_tokens,), contexts=(num_tokens,), rows=1)
+
+
+def decode_step(num_requests: int, context: int, num_drafts: int = 0) -> StepShape:
+    """One token of each request, and drafts behind it; afterwards `context` tokens are in the cache."""
+    tokens = 1 + num_drafts
+    return StepShape(scheduled=(tokens,) * num_requests, contexts=(context,) * num_requests, rows=tokens * num_requests)
+
+
+def step_work(shape: ModelShape, step: StepShape, bytes_per_weight: float, kv_format: KVFormat) -> StepWork:
+    """The work of a step.
+
+    Args:
+        bytes_per_weight: the mean over all weights.
+    """
+    kv_bytes = sum(_kv_bytes(layer, step, kv_format) for layer in shape.layers)
+    if shape.program is None:
+        weights = _touched_parameters(shape, step) * bytes_per_weight
+        return StepWork(_linear_flops(shape, step), _attention_flops(shape, step), weights, kv_bytes)
+    return _program_work(shape.program, step, bytes_per_weight, kv_bytes)
+
+
+def step_bound_s(deployment: Deployment, step: StepShape) -> float:
+    """Least time of a step: arithmetic and memory side by side, the slower one counts. Ranks share both evenly; stages
+    run after each other, so they shorten no single step."""
+    work = step_work(deployment.shape, step, deployment.bytes_per_weight, deployment.kv_format)
+    arithmetic_s = compute_bound_s(work.linear_flops, deployment.linear_flops_per_s, deployment.tp)
+    arithmetic_s += compute_bound_s(work.other_flops, deployment.float_flops_per_s, deployment.tp)
+    return max(arithmetic_s, memory_bound_s(work.memory_bytes / deployment.tp, deployment.bytes_per_s))
+
+
+def _program_work(program: Program, step: StepShape, bytes_per_weight: float, kv_bytes: float) -> StepWork:
+    sizes = {weight.name: prod(weight.shape) for weight in program.weights.values()}
+    with_weights = program_cost(program, step, sizes, kv_value_bytes=0)
+    without = dict.fromkeys(sizes, 0)
+    linears = (op for op in program.ops if isinstance(op, Linear | Logits))
+    linear = sum((cost(op, program, step, without, kv_value_bytes=0) for op in linears), Cost(0, 0))
+    values_read = with_weights.bytes - program_cost(program, step, without, kv_value_bytes=0).bytes
+    return StepWork(linear.flops, with_weights.flops - linear.flops, values_read * bytes_per_weight, kv_bytes)
+
+
+def _kv_bytes(layer: Layer, step: StepShape, kv_format: KVFormat) -> float:
+    """Each sequence's context once, as far as it can be seen, and the step's tokens written."""
+    pairs = list(zip(step.scheduled, step.contexts, strict=True))
+    reach = layer.cache.reach
+    read = sum(context if reach is None else min(context, tokens - 1 + reach) for tokens, context in pairs)
+    return (read + step.tokens) * kv_bytes_per_token_per_layer(layer.cache, kv_format)
+
+
+def _linear_flops(shape: ModelShape, step: StepShape) -> int:
+    layers = sum(2 * matrix.num_active_parameters * step.tokens for matrix in shape.matrices())
+    return layers + 2 * shape.num_embedding_parameters * step.rows
+
+
+def _attention_flops(shape: ModelShape, step: StepShape) -> int:
+    sequences = list(zip(step.scheduled, step.contexts, strict=True))
+    return sum(
+        visible_pairs(tokens, context, layer.cache.reach) * layer.num_heads * 2 * (layer.key_dim + layer.value_dim)
+        for layer in shape.layers
+        for tokens, context in sequences
+    )
+
+
+def _touched_parameters(shape: ModelShape, step: StepShape) -> float:
+    """Everything but the experts that no token is routed to, and of the embedding table the rows of the tokens."""
+    layers = sum(_touched(matrix, step.tokens) for matrix in shape.matrices())
+    norms = sum(layer.num_norm_parameters for layer in shape.layers) + shape.num_final_norm_parameters
+    return layers + norms + shape.num_embedding_parameters + step.tokens * shape.hidden_size
+
+
+def _touched(matrix: Matrix, num_tokens: int) -> float:
+    """Expected over routings that are even and independent: an expert is idle if every token passes it by."""
+    if matrix.num_active == matrix.num_experts:
+        return matrix.num_parameters
+    idle = (1 - matrix.num_active / matrix.num_experts) ** num_tokens
+    return matrix.num_parameters * (1 - idle)
