@@ -32,9 +32,14 @@ def big(workload: Workload | None = None, **cut: int) -> Deployment:
     return deploy(shipped_model("llama-3-70b"), H100, Parallel(**cut), workload or Workload())
 
 
-@pytest.mark.parametrize("model", shipped_models())
-@pytest.mark.parametrize("hardware", shipped_hardware())
-def test_every_model_has_a_ledger_on_every_machine(model: str, hardware: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "hardware"),
+    [
+        *((model, "h100x8") for model in shipped_models()),
+        *(("smollm2-135m", machine) for machine in shipped_hardware()),
+    ],
+)
+def test_every_model_and_every_machine_has_a_ledger(model: str, hardware: str) -> None:
     made = machine_ledger(deploy(shipped_model(model), hardware_named(hardware), Parallel(), Workload()))
     content = json.loads(json.dumps(as_json(made)))
     assert content["model"]["name"] == model
@@ -104,6 +109,15 @@ def test_cuts_that_cannot_be(cut: dict[str, int], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         big(**cut)
     assert told in str(caught.value)
+
+
+def test_experts_move_the_boundary() -> None:
+    """Each of them sees a share of the tokens, and all of them are read."""
+    dense, routed = (
+        deploy(shipped_model(name), H100, Parallel(), Workload()) for name in ("llama-3-8b", "mixtral-8x7b")
+    )
+    assert dense.boundary_tokens == pytest.approx(295.2, abs=0.1)
+    assert routed.boundary_tokens == pytest.approx(295.2 * 46.70 / 12.88, rel=1e-3)
 
 
 def test_ranks_default_to_what_divides_the_heads() -> None:

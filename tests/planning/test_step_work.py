@@ -72,6 +72,15 @@ def test_experts_are_read_by_the_tokens_that_meet_them() -> None:
     assert read[1] == pytest.approx(read[2] - experts * (3 / 4) ** 4, rel=1e-3)
 
 
+def test_every_rank_reads_all_latent_vectors() -> None:
+    machine, cut = hardware_named("h100x8"), Parallel(tp=8)
+    short, long = (
+        step_bound_s(deploy(shipped_model("deepseek-v3"), machine, cut, Workload()), decode_step(1, context))
+        for context in (1000, 2000)
+    )
+    assert long - short == pytest.approx(1000 * 61 * 576 * 2 / 3.35e12)
+
+
 def test_ranks_shorten_a_step_and_stages_do_not() -> None:
     model, machine = shipped_model("llama-3-70b"), hardware_named("h100x8")
     cuts = (Parallel(tp=1), Parallel(tp=4), Parallel(tp=4, pp=2))

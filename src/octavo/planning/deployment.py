@@ -40,6 +40,12 @@ class Deployment:
         return self.model.weights.bytes_per_weight
 
     @property
+    def bytes_per_active_weight(self) -> float:
+        """Bytes of a full step's weights for each parameter that one of its tokens meets: with experts, those of
+        others are read, too."""
+        return self.bytes_per_weight * self.num_parameters / parameters.num_active_parameters(self.shape)
+
+    @property
     def operands(self) -> str:
         """What linears multiply with."""
         return self.hardware.first_operands(self.model.weights.operands)
@@ -107,7 +113,7 @@ class Deployment:
     @property
     def boundary_tokens(self) -> float:
         """Tokens per step from which on linears are bound by arithmetic."""
-        return roofline.boundary_tokens(self.ridge, self.bytes_per_weight)
+        return roofline.boundary_tokens(self.ridge, self.bytes_per_active_weight)
 
 
 def deploy(model: PricedModel, hardware: HardwareProfile, parallel: Parallel, workload: Workload) -> Deployment:

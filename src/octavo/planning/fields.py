@@ -16,7 +16,7 @@ class Entry:
 
     place: str
     values: Mapping[str, object]
-    _read: set[str] = field(default_factory=set)
+    _read: set[str] = field(default_factory=set, init=False)
 
     def text(self, key: str) -> str:
         value = self._value(key)
@@ -31,7 +31,10 @@ class Entry:
         return value
 
     def positive(self, key: str) -> float:
-        return self._positive(key, self._value(key))
+        value = self._value(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+            raise self._fault(key, value, "must be a positive number")
+        return float(value)
 
     def rates(self, key: str) -> dict[str, float]:
         """An object of positive numbers, at least one."""
@@ -68,11 +71,6 @@ class Entry:
         if key not in self.values:
             raise ConfigError(f"{self.place}: {key}", None, "is missing; add it")
         return self.values[key]
-
-    def _positive(self, key: str, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
-            raise self._fault(key, value, "must be a positive number")
-        return float(value)
 
     def _fault(self, key: str, value: object, problem: str) -> ConfigError:
         return ConfigError(f"{self.place}: {key}", value, problem)

@@ -26,6 +26,7 @@ _NAMES = {
     "expert_shared_count": "n_shared_experts",
     "leading_dense_block_count": "first_k_dense_replace",
 }
+_ROUTER_BIAS = ".exp_probs_b.bias"
 _FIRST_Q = "blk.0.attn_q"
 _NORMS_OF_A_LAYER = ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm")
 
@@ -39,6 +40,8 @@ def config_of_gguf(header: CheckpointHeader, architecture: str) -> tuple[Fields,
     if EMBEDDING[Naming.GGUF] in header.shapes:
         config["vocab_size"] = header.shapes[EMBEDDING[Naming.GGUF]][0]
     config["tie_word_embeddings"] = gguf_is_tied(header)
+    if any(name.endswith(_ROUTER_BIAS) for name in header.shapes):
+        config["topk_method"] = "noaux_tc"
     norms = sum(f"blk.0.{name}.weight" in header.shapes for name in _NORMS_OF_A_LAYER)
     traits = Traits(
         qk_norm=f"{_FIRST_Q}_norm.weight" in header.shapes,

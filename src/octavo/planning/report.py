@@ -75,6 +75,7 @@ def as_table(ledger: Ledger) -> str:
     d = ledger.deployment
     lines = [f"{d.shape.name} ({d.model.weights.name}) on {d.hardware.name}: {d.hardware.device.name}"]
     lines += [f"note: {note}" for note in d.shape.notes]
+    lines += [f"{part}: {source}" for part, source in d.hardware.sources.items()]
     for section in ledger.sections:
         lines += ["", section.title, *(_line(figure) for figure in section.figures)]
     lines += ["", "often read wrong"]
@@ -113,8 +114,8 @@ def _disputes(d: Deployment) -> tuple[Dispute, ...]:
     drafted_s = step_bound_s(d, decode_step(w.batch, w.total_tokens + w.drafts, w.drafts))
     rounded = round(d.bytes_per_s / _ROUNDING_BYTES_PER_S) * _ROUNDING_BYTES_PER_S
     found = [
-        disputes.prefill_intensity(w.prompt_tokens, d.bytes_per_weight),
-        disputes.intensity_over_ridge(w.prompt_tokens, d.bytes_per_weight, d.ridge),
+        disputes.prefill_intensity(w.prompt_tokens, d.bytes_per_active_weight),
+        disputes.intensity_over_ridge(w.prompt_tokens, d.bytes_per_active_weight, d.ridge),
         disputes.speculative_throughput(_TOKENS_PER_STEP, speculation.step_ratio(drafted_s, plain_s)),
         disputes.speculative_tpot(drafted_s, _TOKENS_PER_STEP),
         disputes.adapter_flops(d.shape, w.adapter_rank, parameters.num_parameters(d.shape)),

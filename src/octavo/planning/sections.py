@@ -50,6 +50,7 @@ def kv_section(d: Deployment) -> Section:
             Figure("kv_bytes_per_request", d.request_bytes, "MiB"),
             Figure("kv_bytes_per_request_per_device", d.request_bytes_per_device, "MiB"),
             Figure("kv_pool_bytes_per_device", pool, "GB", f"{w.memory_share:.0%} of the memory less the weights"),
+            Figure("kv_pool_blocks", pool // (layout.bytes_per_block * share), "blocks"),
             Figure("kv_pool_tokens", pool // d.token_bytes_per_device, "tokens"),
             Figure("kv_pool_requests", kv.num_requests_that_fit(pool, d.request_bytes_per_device), "requests"),
         ),
@@ -76,7 +77,7 @@ def prefill_section(d: Deployment) -> Section:
     w, step = d.workload, prefill_step(d.workload.prompt_tokens)
     rule = roofline.dense_flops(parameters.num_active_parameters(d.shape), w.prompt_tokens)
     rule_s = roofline.compute_bound_s(rule, d.linear_flops_per_s, d.num_devices)
-    intensity = roofline.arithmetic_intensity(w.prompt_tokens, d.bytes_per_weight)
+    intensity = roofline.arithmetic_intensity(w.prompt_tokens, d.bytes_per_active_weight)
     return Section(
         f"prefill of {w.prompt_tokens:,} tokens",
         (

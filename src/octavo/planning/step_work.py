@@ -8,10 +8,10 @@ as if keys and values of all heads were made.
 from dataclasses import dataclass
 from math import prod
 
-from octavo.model.cost import Cost, StepShape, cost, program_cost, visible_pairs
+from octavo.model.cost import StepShape, cost, program_cost, visible_pairs
 from octavo.model.program import Linear, Logits, Program
 from octavo.planning.deployment import Deployment
-from octavo.planning.kv import KVFormat, kv_bytes_per_token_per_layer
+from octavo.planning.kv import KVFormat, kv_bytes_per_token_per_device, kv_bytes_per_token_per_layer
 from octavo.planning.roofline import compute_bound_s, memory_bound_s
 from octavo.planning.shape import Layer, Matrix, ModelShape
 
@@ -59,22 +59,26 @@ def step_work(shape: ModelShape, step: StepShape, bytes_per_weight: float, kv_fo
 
 
 def step_bound_s(deployment: Deployment, step: StepShape) -> float:
-    """Least time of a step: arithmetic and memory side by side, the slower one counts. Ranks share both evenly; stages
-    run after each other, so they shorten no single step."""
+    """Least time of a step: arithmetic and memory side by side, the slower one counts. Ranks share
+    arithmetic and weights evenly, KV by heads; stages run after each other, so they shorten no single step."""
     work = step_work(deployment.shape, step, deployment.bytes_per_weight, deployment.kv_format)
     arithmetic_s = compute_bound_s(work.linear_flops, deployment.linear_flops_per_s, deployment.tp)
     arithmetic_s += compute_bound_s(work.other_flops, deployment.float_flops_per_s, deployment.tp)
-    return max(arithmetic_s, memory_bound_s(work.memory_bytes / deployment.tp, deployment.bytes_per_s))
+    kv_share = (
+        kv_bytes_per_token_per_device(deployment.shape, deployment.kv_format, deployment.tp) / deployment.token_bytes
+    )
+    device_bytes = work.weight_bytes / deployment.tp + work.kv_bytes * kv_share
+    return max(arithmetic_s, memory_bound_s(device_bytes, deployment.bytes_per_s))
 
 
 def _program_work(program: Program, step: StepShape, bytes_per_weight: float, kv_bytes: float) -> StepWork:
     sizes = {weight.name: prod(weight.shape) for weight in program.weights.values()}
-    with_weights = program_cost(program, step, sizes, kv_value_bytes=0)
-    without = dict.fromkeys(sizes, 0)
-    linears = (op for op in program.ops if isinstance(op, Linear | Logits))
-    linear = sum((cost(op, program, step, without, kv_value_bytes=0) for op in linears), Cost(0, 0))
-    values_read = with_weights.bytes - program_cost(program, step, without, kv_value_bytes=0).bytes
-    return StepWork(linear.flops, with_weights.flops - linear.flops, values_read * bytes_per_weight, kv_bytes)
+    costs = [(op, cost(op, program, step, sizes, kv_value_bytes=0)) for op in program.ops]
+    between_ops = program_cost(program, step, dict.fromkeys(sizes, 0), kv_value_bytes=0).bytes
+    values_read = sum(each.bytes for _, each in costs) - between_ops
+    linear_flops = sum(each.flops for op, each in costs if isinstance(op, Linear | Logits))
+    other_flops = sum(each.flops for _, each in costs) - linear_flops
+    return StepWork(linear_flops, other_flops, values_read * bytes_per_weight, kv_bytes)
 
 
 def _kv_bytes(layer: Layer, step: StepShape, kv_format: KVFormat) -> float:

@@ -1,6 +1,6 @@
 """What the ledger is asked beside model and machine. The fields' docstrings are the command's help."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
@@ -51,10 +51,9 @@ class Workload:
         if self.kv_cache_dtype not in tuple(KVDtype):
             raise ConfigError("kv_cache_dtype", self.kv_cache_dtype, f"must be one of {', '.join(KVDtype)}")
         object.__setattr__(self, "kv_cache_dtype", KVDtype(self.kv_cache_dtype))  # a plain string is fine
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, int) and value < (0 if field.name == "drafts" else 1):
-                raise ConfigError(field.name, value, "must be positive")
+        for name, value in vars(self).items():
+            if isinstance(value, int) and value < (0 if name == "drafts" else 1):
+                raise ConfigError(name, value, "must be positive")
         if not 0 < self.memory_share <= 1:
             raise ConfigError("memory_share", self.memory_share, "must be above 0 and at most 1")
         if self.image_px < self.image_patch_px:
