@@ -1,10 +1,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -47,16 +49,14 @@ Function gate_function(const std::string& name) {
 // The executor, and the Python arrays that it reads until it is built (weights) or until the next step (tokens).
 class PyExecutor {
  public:
-  using Layer = std::tuple<int, int, int, int, std::optional<int>>;
   using Segment = std::tuple<int, std::optional<int>, int, bool>;
 
-  PyExecutor(ThreadPool& pool, const std::string& isa, int max_tokens, int max_rows, int max_seqs, int max_positions,
-             int vocab_size, int num_groups, int num_blocks, int block_size, int layers_per_block,
-             const std::string& kv_dtype, const std::vector<Layer>& layers)
+  PyExecutor(ThreadPool& pool, std::shared_ptr<KvMemory> memory, const std::string& isa, int max_tokens, int max_rows,
+             int max_seqs, int max_positions, int vocab_size)
       : executor_(pool, resolve_isa(isa),
-                  {max_tokens, max_rows, max_seqs, max_positions, vocab_size, num_groups, num_blocks, block_size},
-                  {num_blocks, block_size, layers_per_block, number_type("kv_dtype", kv_dtype)},
-                  layer_shapes(layers)) {}
+                  {max_tokens, max_rows, max_seqs, max_positions, vocab_size, memory->num_groups(),
+                   memory->shape().num_blocks, memory->shape().block_size},
+                  memory) {}
 
   Executor& native() { return executor_; }
 
@@ -121,18 +121,6 @@ class PyExecutor {
     executor_.run_rows(logit_rows.data(), size_of(logit_rows.size()), place);
   }
 
-  void read_block(int group, int block, WritableBytes out) {
-    require_size("out", out.size(), executor_.kv().group_block_bytes(group));
-    nb::gil_scoped_release release;
-    executor_.kv().read_block(group, block, out.data());
-  }
-
-  void write_block(int group, int block, Bytes data) {
-    require_size("data", data.size(), executor_.kv().group_block_bytes(group));
-    nb::gil_scoped_release release;
-    executor_.kv().write_block(group, block, data.data());
-  }
-
  private:
   Step bind_step(const Ints<1>& token_ids, const Ints<1>& positions, const Ints<1>& seq_starts,
                  const Ints<1>& context_lens, const Ints<3>& block_tables, const Ints<2>& slot_mapping,
@@ -166,14 +154,6 @@ class PyExecutor {
     return out;
   }
 
-  static std::vector<KvLayerShape> layer_shapes(const std::vector<Layer>& layers) {
-    std::vector<KvLayerShape> out;
-    for (const auto& [group, place, kv_heads, head_dim, window] : layers) {
-      out.push_back({group, place, kv_heads, head_dim, window.value_or(CacheLayer::kNoWindow)});
-    }
-    return out;
-  }
-
   static void require_order(const Ints<1>& order, int n) {
     require_size("row_order", order.size(), n);
     for (int i = 0; i < n; i++) {
@@ -189,6 +169,30 @@ class PyExecutor {
   nb::object step_arrays_;
 };
 
+using Layer = std::tuple<int, int, int, int, std::optional<int>>;
+
+std::shared_ptr<KvMemory> kv_memory(int num_blocks, int block_size, int layers_per_block, const std::string& kv_dtype,
+                                    const std::vector<Layer>& layers) {
+  std::vector<KvLayerShape> shapes;
+  for (const auto& [group, place, kv_heads, head_dim, window] : layers) {
+    shapes.push_back({group, place, kv_heads, head_dim, window.value_or(CacheLayer::kNoWindow)});
+  }
+  const KvShape shape{num_blocks, block_size, layers_per_block, number_type("kv_dtype", kv_dtype)};
+  return std::make_shared<KvMemory>(shape, shapes);
+}
+
+void read_block(const KvMemory& memory, int group, int block, WritableBytes out) {
+  require_size("out", out.size(), memory.group_block_bytes(group));
+  nb::gil_scoped_release release;
+  memory.read_block(group, block, out.data());
+}
+
+void write_block(KvMemory& memory, int group, int block, Bytes data) {
+  require_size("data", data.size(), memory.group_block_bytes(group));
+  nb::gil_scoped_release release;
+  memory.write_block(group, block, data.data());
+}
+
 // The first rows of a buffer, as many as the last step had: a view, overwritten by the next step.
 View view(nb::handle_t<PyExecutor> self, int buffer) {
   Executor& executor = nb::cast<PyExecutor&>(self).native();
@@ -201,12 +205,17 @@ View view(nb::handle_t<PyExecutor> self, int buffer) {
 }  // namespace
 
 void bind_executor(nb::module_& m) {
+  nb::class_<KvMemory>(m, "KvMemory", "Blocks of K and V, for the layers of one or more executors.")
+      .def(nb::new_(&kv_memory), nb::kw_only(), "num_blocks"_a, "block_size"_a, "layers_per_block"_a, "kv_dtype"_a,
+           "layers"_a)
+      .def("block_bytes", &KvMemory::group_block_bytes, "group"_a)
+      .def("read_block", &read_block, "group"_a, "block_id"_a, "out"_a)
+      .def("write_block", &write_block, "group"_a, "block_id"_a, "data"_a)
+      .def_prop_ro("num_bytes", &KvMemory::bytes);
   nb::class_<PyExecutor>(m, "Executor", "A recorded program. octavo.execution.native.executor records and runs it.")
-      .def(nb::init<ThreadPool&, const std::string&, int, int, int, int, int, int, int, int, int, const std::string&,
-                    const std::vector<PyExecutor::Layer>&>(),
-           nb::keep_alive<1, 2>(), "pool"_a, nb::kw_only(), "isa"_a, "max_tokens"_a, "max_rows"_a, "max_seqs"_a,
-           "max_positions"_a, "vocab_size"_a, "num_groups"_a, "num_blocks"_a, "block_size"_a, "layers_per_block"_a,
-           "kv_dtype"_a, "layers"_a)
+      .def(nb::init<ThreadPool&, std::shared_ptr<KvMemory>, const std::string&, int, int, int, int, int>(),
+           nb::keep_alive<1, 2>(), "pool"_a, "memory"_a, nb::kw_only(), "isa"_a, "max_tokens"_a, "max_rows"_a,
+           "max_seqs"_a, "max_positions"_a, "vocab_size"_a)
       .def(
           "add_buffer",
           [](PyExecutor& e, bool rows, int width, bool local) {
@@ -275,12 +284,7 @@ void bind_executor(nb::module_& m) {
            "context_lens"_a, "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
       .def("run_rows", &PyExecutor::run_rows, "logit_rows"_a, nb::kw_only(), "last"_a.none() = nb::none())
       .def("view", &view, "buffer"_a)
-      .def(
-          "block_bytes", [](PyExecutor& e, int group) { return e.native().kv().group_block_bytes(group); }, "group"_a)
-      .def("read_block", &PyExecutor::read_block, "group"_a, "block_id"_a, "out"_a)
-      .def("write_block", &PyExecutor::write_block, "group"_a, "block_id"_a, "data"_a)
       .def_prop_ro("weight_bytes", [](PyExecutor& e) { return e.native().weight_bytes(); })
-      .def_prop_ro("kv_bytes", [](PyExecutor& e) { return e.native().kv_bytes(); })
       .def_prop_ro("scratch_bytes", [](PyExecutor& e) { return e.native().scratch_bytes(); });
 }
 

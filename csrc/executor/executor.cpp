@@ -42,11 +42,10 @@ KernelTables KernelTables::of(Isa isa) {
   return {linear_kernels(isa), row_kernels(isa), attention_kernels(isa)};
 }
 
-Executor::Executor(ThreadPool& pool, Isa isa, StepLimits limits, const KvShape& kv,
-                   const std::vector<KvLayerShape>& layers)
-    : pool_(pool), kernels_(KernelTables::of(isa)), limits_(limits), kv_(kv, layers) {
+Executor::Executor(ThreadPool& pool, Isa isa, StepLimits limits, std::shared_ptr<KvMemory> kv)
+    : pool_(pool), kernels_(KernelTables::of(isa)), limits_(limits), kv_(std::move(kv)) {
   sections_.push_back({Dim::Tokens, false, {}});
-  stage(std::make_unique<CopyBlocksOp>(&kv_, &copies_));
+  stage(std::make_unique<CopyBlocksOp>(kv_.get(), &copies_));
 }
 
 // ---- recording
@@ -108,10 +107,10 @@ void Executor::rope(int x, int heads, int head_dim, int rotary_dim, int turns) {
 }
 
 void Executor::cache_write(int k, int v, int layer) {
-  const CacheLayer* cache = kv_.layer(layer);
+  const CacheLayer* cache = kv_->layer(layer);
   const int width = cache->kv_heads * cache->head_dim;
   require(at(k)->width == width && at(v)->width == width, "keys or values that do not fit their cache layer");
-  row_op(make_cache_write(kernels_.attention, at(k), at(v), cache, kv_.group(layer)));
+  row_op(make_cache_write(kernels_.attention, at(k), at(v), cache, kv_->group(layer)));
 }
 
 void Executor::gate(Function function, int gate, int up, int out) {
@@ -163,13 +162,13 @@ AttentionPlan* Executor::plan_for(const AttentionKind& kind) {
 }
 
 void Executor::attention(int q, int out, int layer, int heads, float scale, float softcap) {
-  const CacheLayer* cache = kv_.layer(layer);
+  const CacheLayer* cache = kv_->layer(layer);
   require(heads % cache->kv_heads == 0 && at(q)->width == heads * cache->head_dim && at(out)->width == at(q)->width,
           "attention that does not fit its cache layer");
   require(!at(q)->local && !at(out)->local, "attention over the rows of one block");
   sections_.push_back({Dim::Tokens, false, {}});
   AttentionPlan* plan = plan_for({heads, cache->kv_heads, cache->head_dim, cache->window});
-  stage(std::make_unique<AttentionOp>(kernels_.attention, at(q), at(out), cache, kv_.group(layer), scale, softcap, plan,
+  stage(std::make_unique<AttentionOp>(kernels_.attention, at(q), at(out), cache, kv_->group(layer), scale, softcap, plan,
                                       &scratch_));
 }
 
@@ -184,7 +183,7 @@ int64_t Executor::rows_held(Dim dim, bool local) const {
 void Executor::build() {
   weights_.pack(pool_);
   int max_head_dim = 0;
-  for (int i = 0; i < kv_.num_layers(); i++) max_head_dim = std::max(max_head_dim, kv_.layer(i)->head_dim);
+  for (int i = 0; i < kv_->num_layers(); i++) max_head_dim = std::max(max_head_dim, kv_->layer(i)->head_dim);
   const size_t thread_floats = AttentionScratch::floats(max_head_dim);
   const auto buffer_floats = [&](const Buffer& b) { return rows_held(b.dim, b.local) * b.stride; };
   const auto panel_groups = [&](const Panels& p) { return rows_held(p.of->dim, p.local) / kPanelRows * p.groups(); };
@@ -209,7 +208,7 @@ size_t Executor::scratch_bytes() const {
 void Executor::prepare(const Step& step, const std::vector<KvCopy>& copies) {
   check_step(step, limits_);
   for (const auto& c : copies) {
-    if (c.group < 0 || c.group >= kv_.num_groups() || c.source < 0 || c.target < 0 || c.source >= limits_.num_blocks ||
+    if (c.group < 0 || c.group >= kv_->num_groups() || c.source < 0 || c.target < 0 || c.source >= limits_.num_blocks ||
         c.target >= limits_.num_blocks) {
       throw std::invalid_argument("block copy " + std::to_string(c.source) + " -> " + std::to_string(c.target) +
                                   " of group " + std::to_string(c.group) + ": no such block or group");

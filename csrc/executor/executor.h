@@ -34,7 +34,8 @@ class Executor {
     bool add;
   };
 
-  Executor(ThreadPool& pool, Isa isa, StepLimits limits, const KvShape& kv, const std::vector<KvLayerShape>& layers);
+  // Layers are those of `kv`, which other executors may use, too, one step at a time.
+  Executor(ThreadPool& pool, Isa isa, StepLimits limits, std::shared_ptr<KvMemory> kv);
 
   int add_buffer(Dim dim, int width, bool local);
   int add_panels(int buffer, bool local);
@@ -79,11 +80,9 @@ class Executor {
   static constexpr StagePlace kToTheEnd{INT_MAX, INT_MAX};
   void run_rows(const int32_t* logit_rows, int count, StagePlace last = kToTheEnd);
 
-  KvMemory& kv() { return kv_; }
   const Buffer& buffer(int index) const { return buffers_.at(index); }
   const Step& last_step() const { return step_; }
   size_t weight_bytes() const { return weights_.bytes(); }
-  size_t kv_bytes() const { return kv_.bytes(); }
   size_t scratch_bytes() const;
 
  private:
@@ -100,7 +99,7 @@ class Executor {
   ThreadPool& pool_;
   const KernelTables kernels_;
   const StepLimits limits_;
-  KvMemory kv_;
+  const std::shared_ptr<KvMemory> kv_;
   WeightStore weights_;
   std::deque<Buffer> buffers_;  // ops hold pointers to these
   std::deque<Panels> panels_;

@@ -39,27 +39,36 @@ CacheLayer cache_layer(const KvShape& shape, const KvLayerShape& layer) {
 
 }  // namespace
 
-KvMemory::KvMemory(const KvShape& shape, const std::vector<KvLayerShape>& layers) : shape_(shape) {
+KvMemory::KvMemory(const KvShape& shape, const std::vector<KvLayerShape>& layers)
+    : shape_(shape), places_(shape.layers_per_block) {
   check_shape(shape);
   for (const auto& layer : layers) {
     check_layer(shape, layer);
-    half_bytes_ = std::max(half_bytes_, Arena::padded(half_bytes(cache_layer(shape, layer))));
+    const size_t used = half_bytes(cache_layer(shape, layer));
+    places_[layer.place].half_bytes = std::max(places_[layer.place].half_bytes, Arena::padded(used));
+    members_by_group_.resize(std::max<size_t>(members_by_group_.size(), layer.group + 1));
+    members_by_group_[layer.group].push_back({layer.place, used});
   }
-  block_bytes_ = 2 * half_bytes_;
-  region_ =
-      Region(block_bytes_ * shape.num_blocks * shape.layers_per_block,
-             "KV blocks (" + std::to_string(shape.num_blocks) + " of " + std::to_string(shape.block_size) + " tokens)");
+  for (auto& members : members_by_group_) {
+    std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.place < b.place; });
+  }
+  size_t total = 0;
+  for (const auto& place : places_) total += 2 * place.half_bytes * shape.num_blocks;
+  region_ = Region(total, "KV blocks (" + std::to_string(shape.num_blocks) + " of " + std::to_string(shape.block_size) +
+                              " tokens)");
+  uint8_t* next = region_.data();
+  for (auto& place : places_) {
+    place.data = next;
+    next += 2 * place.half_bytes * shape.num_blocks;
+  }
   for (const auto& layer : layers) {
+    const Place& place = places_[layer.place];
     CacheLayer placed = cache_layer(shape, layer);
-    placed.k = array(layer.place);
-    placed.v = placed.k + half_bytes_;
-    placed.block_bytes = block_bytes_;
+    placed.k = place.data;
+    placed.v = place.data + place.half_bytes;
+    placed.block_bytes = 2 * place.half_bytes;
     layers_.push_back(placed);
     groups_.push_back(layer.group);
-    places_by_group_.resize(std::max<size_t>(places_by_group_.size(), layer.group + 1));
-    places_by_group_[layer.group] = std::max(places_by_group_[layer.group], layer.place + 1);
-    used_half_by_group_.resize(places_by_group_.size());
-    used_half_by_group_[layer.group] = half_bytes(placed);
   }
 }
 
@@ -73,31 +82,37 @@ void KvMemory::check_block(int group, int block) const {
 
 size_t KvMemory::group_block_bytes(int group) const {
   check_block(group, 0);
-  return 2 * used_half_by_group_[group] * places_by_group_[group];
+  size_t total = 0;
+  for (const auto& member : members_by_group_[group]) total += 2 * member.half_bytes;
+  return total;
 }
 
 void KvMemory::read_block(int group, int block, uint8_t* out) const {
   check_block(group, block);
-  const size_t used = used_half_by_group_[group];
-  for (int place = 0; place < places_by_group_[group]; place++, out += 2 * used) {
-    std::memcpy(out, block_at(place, block), used);
-    std::memcpy(out + used, block_at(place, block) + half_bytes_, used);
+  for (const auto& [index, used] : members_by_group_[group]) {
+    const Place& place = places_[index];
+    std::memcpy(out, place.block(block), used);
+    std::memcpy(out + used, place.block(block) + place.half_bytes, used);
+    out += 2 * used;
   }
 }
 
 void KvMemory::write_block(int group, int block, const uint8_t* data) {
   check_block(group, block);
-  const size_t used = used_half_by_group_[group];
-  for (int place = 0; place < places_by_group_[group]; place++, data += 2 * used) {
-    std::memcpy(block_at(place, block), data, used);
-    std::memcpy(block_at(place, block) + half_bytes_, data + used, used);
+  for (const auto& [index, used] : members_by_group_[group]) {
+    const Place& place = places_[index];
+    std::memcpy(place.block(block), data, used);
+    std::memcpy(place.block(block) + place.half_bytes, data + used, used);
+    data += 2 * used;
   }
 }
 
 void KvMemory::copy(const std::vector<KvCopy>& copies, int place) {
+  const Place& at = places_[place];
   for (const auto& copy : copies) {
-    if (place >= places_by_group_[copy.group] || copy.source == copy.target) continue;
-    std::memcpy(block_at(place, copy.target), block_at(place, copy.source), block_bytes_);
+    const auto& members = members_by_group_[copy.group];
+    if (members.empty() || place > members.back().place || copy.source == copy.target) continue;
+    std::memcpy(at.block(copy.target), at.block(copy.source), 2 * at.half_bytes);
   }
 }
 

@@ -1,4 +1,4 @@
-// The KV memory: one array of blocks per layer place.
+// The KV memory: one array of blocks per layer place. Several programs may have their layers in one.
 #pragma once
 #include <vector>
 
@@ -14,7 +14,8 @@ struct KvShape {
   NumberType type;
 };
 
-// A layer's place: block b of its group's table is block b of array number `place`.
+// A layer's place: block b of its group's table is block b of array number `place`. An array's blocks are as large as the
+// largest layer at that place.
 struct KvLayerShape {
   int group, place, kv_heads, head_dim, window;
 };
@@ -33,10 +34,10 @@ class KvMemory {
   const CacheLayer* layer(int index) const { return &layers_.at(index); }
   int group(int layer) const { return groups_.at(layer); }
   int num_layers() const { return static_cast<int>(layers_.size()); }
-  int num_groups() const { return static_cast<int>(places_by_group_.size()); }
+  int num_groups() const { return static_cast<int>(members_by_group_.size()); }
   size_t bytes() const { return region_.bytes(); }
 
-  // Blocks by themselves: K, then V, of each layer of the group in the order of their places, nothing between them. Safe
+  // Blocks by themselves: K, then V, of each layer of the group in the order of places, nothing between them. Safe
   // beside a running step that neither writes a block that is read nor touches one that is written. Throw
   // std::invalid_argument for a group or block that does not exist.
   size_t group_block_bytes(int group) const;
@@ -47,18 +48,25 @@ class KvMemory {
   void copy(const std::vector<KvCopy>& copies, int place);
 
  private:
+  // V follows K in a block, so that a tile is few and long runs of memory.
+  struct Place {
+    size_t half_bytes = 0;  // K (or V) of one block: what the largest layer here takes
+    uint8_t* data = nullptr;
+    uint8_t* block(int index) const { return data + 2 * half_bytes * index; }
+  };
+  // A layer in its group.
+  struct Member {
+    int place;
+    size_t half_bytes;  // what it uses of the place's
+  };
   void check_block(int group, int block) const;
-  uint8_t* block_at(int place, int block) const { return array(place) + block * block_bytes_; }
-  uint8_t* array(int place) const { return region_.data() + place * block_bytes_ * shape_.num_blocks; }
 
   const KvShape shape_;
-  size_t half_bytes_ = 0;   // K (or V) of one layer in one block: the same for all groups
-  size_t block_bytes_ = 0;  // both: V follows K, so that a tile is few and long runs of memory
+  std::vector<Place> places_;
   Region region_;
   std::vector<CacheLayer> layers_;
   std::vector<int> groups_;
-  std::vector<int> places_by_group_;
-  std::vector<size_t> used_half_by_group_;  // of half_bytes_: groups of smaller tokens leave the rest alone
+  std::vector<std::vector<Member>> members_by_group_;  // in the order of their places
 };
 
 // The first stage of a step.

@@ -107,6 +107,28 @@ def round_trip(type: str, x: _Float32, isa: str) -> _Float32:  # noqa: A002
 
 # --- executor ---------------------------------------------------------------------------------------------------
 
+class KvMemory:
+    """Blocks of K and V, for the layers of one or more executors that take turns."""
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int,
+        block_size: int,
+        layers_per_block: int,
+        kv_dtype: str,
+        layers: Sequence[tuple[int, int, int, int, int | None]],
+    ) -> None:
+        """`layers`: (group, place, kv_heads, head_dim, window) of each cache layer. Raises OutOfMemoryError."""
+    def block_bytes(self, group: int) -> int:
+        """Bytes of one block of a cache group, over all its layers."""
+    def read_block(self, group: int, block_id: int, out: _UInt8) -> None:
+        """Copies a block into `out`; without the GIL, from any thread, beside a step that does not write the block."""
+    def write_block(self, group: int, block_id: int, data: _UInt8) -> None:
+        """Fills a block from `data`; as `read_block`, beside a step that does not touch the block."""
+    @property
+    def num_bytes(self) -> int: ...
+
 class Executor:
     """A program recorded as sections of stages over buffers. Record in program order, `build`, then `run`.
 
@@ -117,6 +139,7 @@ class Executor:
     def __init__(
         self,
         pool: ThreadPool,
+        memory: KvMemory,
         *,
         isa: str,
         max_tokens: int,
@@ -124,14 +147,8 @@ class Executor:
         max_seqs: int,
         max_positions: int,
         vocab_size: int,
-        num_groups: int,
-        num_blocks: int,
-        block_size: int,
-        layers_per_block: int,
-        kv_dtype: str,
-        layers: Sequence[tuple[int, int, int, int, int | None]],
     ) -> None:
-        """`layers`: (group, place, kv_heads, head_dim, window) of each cache layer."""
+        """Layers are those of `memory`."""
     def add_buffer(self, *, rows: bool, width: int, local: bool) -> int:
         """A float matrix `[tokens or rows, width]`. `local`: it carries nothing from one section to another."""
     def add_panels(self, buffer: int, *, local: bool) -> int:
@@ -203,16 +220,8 @@ class Executor:
         """The stages over rows again, for other rows of the last step."""
     def view(self, buffer: int) -> _Float32:
         """The rows of a buffer that the last step filled."""
-    def block_bytes(self, group: int) -> int:
-        """Bytes of one block of a cache group, over all its layers."""
-    def read_block(self, group: int, block_id: int, out: _UInt8) -> None:
-        """Copies a block into `out`; without the GIL, from any thread, beside a step that does not write the block."""
-    def write_block(self, group: int, block_id: int, data: _UInt8) -> None:
-        """Fills a block from `data`; as `read_block`, beside a step that does not touch the block."""
     @property
     def weight_bytes(self) -> int: ...
-    @property
-    def kv_bytes(self) -> int: ...
     @property
     def scratch_bytes(self) -> int: ...
 

@@ -64,9 +64,7 @@ class Guesser:
 
 def runner_with(guess: Guess) -> tuple[Runner, RecordingExecutor, Guesser]:
     executor, guesser = RecordingExecutor(), Guesser(guess)
-    runner = Runner(
-        executor, VerifyingSampler(), max_num_seqs=4, max_model_len=32, clock=lambda: 0.0, proposer=guesser
-    )
+    runner = Runner(executor, VerifyingSampler(), max_num_seqs=4, max_model_len=32, clock=lambda: 0.0, proposer=guesser)
     return runner, executor, guesser
 
 

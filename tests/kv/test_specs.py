@@ -106,3 +106,63 @@ def test_a_long_gemma3_request_holds_what_its_windows_need():
     assert layout.blocks_per_request(3000) == 6 * 188
     assert layout.blocks_per_request(3000, 1) == 188 + 5 * 33
     assert layout.blocks_per_request(3000, 256) == 188 + 5 * 49
+
+
+SMALL = AttentionSpec(num_kv_heads=2, head_dim=64)
+
+
+def two_models(first, second):
+    return lay_out(tuple(first), beside=tuple(second), num_blocks=9, block_size=16, dtype=KVDtype.FP16)
+
+
+def test_layers_of_a_second_model_share_the_tables_of_those_with_equal_needs():
+    """A model of 28 layers and a smaller one of 24 take one block per 16 tokens, as large as both need."""
+    layout = two_models([FULL] * 28, [SMALL] * 24)
+    assert len(layout.groups) == 1
+    assert layout.bytes_per_block == 16 * (28 * 2048 + 24 * 512)
+    assert layout.placement[27:29] == ((0, 27), (0, 28))
+    assert (layout.layer_spec(27), layout.layer_spec(28)) == (FULL, SMALL)
+    assert bytes_per_token(layout.groups, KVDtype.FP16) == 28 * 2048 + 24 * 512
+
+
+def test_one_layer_beside_many_costs_one_layer():
+    layout = two_models([FULL] * 32, [FULL])
+    assert layout.groups[0].layers == (FULL,) * 33
+    assert layout.layers_per_block == 33
+
+
+def test_layers_with_windows_are_spread_over_the_groups_that_have_them():
+    kinds = [SLIDING if i % 6 != 5 else FULL for i in range(18)]
+    layout = two_models(kinds, kinds)
+    assert [len(group.layers) for group in layout.groups] == [6] * 6
+    assert layout.bytes_per_block == 2 * two_models(kinds, []).bytes_per_block
+    assert len(set(layout.placement)) == 36
+
+
+def test_layers_with_needs_of_their_own_have_groups_of_their_own():
+    layout = two_models([FULL] * 4, [SLIDING] * 6)
+    assert [group.layers for group in layout.groups] == [(FULL,) * 4, (SLIDING,) * 4, (SLIDING,) * 2]
+
+
+def test_groups_of_their_own_where_sharing_would_make_all_blocks_larger():
+    """Five groups with windows would carry the room for the one that is shared."""
+    kinds = [SLIDING if i % 6 != 5 else FULL for i in range(18)]
+    layout = two_models(kinds, [FULL] * 3)
+    assert len(layout.groups) == 7, "not 6 of 6 places"
+    assert layout.layers_per_block == 3
+    narrow = AttentionSpec(num_kv_heads=1, head_dim=8)
+    assert len(two_models(kinds, [narrow]).groups) == 6
+
+
+@given(st.lists(st.sampled_from([FULL, SLIDING, CHUNKED, SMALL, LATENT]), min_size=1, max_size=12),
+       st.lists(st.sampled_from([FULL, SLIDING, SMALL, LATENT]), max_size=12))  # fmt: skip
+def test_every_layer_has_a_place_of_its_own_that_is_large_enough(first, second):
+    layout = two_models(first, second)
+    assert len(set(layout.placement)) == len(first) + len(second)
+    for layer, spec in enumerate((*first, *second)):
+        group, place = layout.placement[layer]
+        assert layout.layer_spec(layer) == spec
+        assert layout.groups[group].spec.reach == spec.reach
+        assert layout.place_bytes[place] >= spec.bytes_per_block(16, KVDtype.FP16)
+    alone = lay_out(tuple(first), num_blocks=9, block_size=16, dtype=KVDtype.FP16)
+    assert layout.placement[: len(first)] == alone.placement, "the first model's layers stand where they did"

@@ -1,6 +1,9 @@
 """KV specs: the shape of cached state per layer. Bytes per token come from here and from nowhere else."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import zip_longest
+from typing import NamedTuple
 
 import msgspec
 
@@ -149,15 +152,27 @@ CacheSpec = AttentionSpec | LatentSpec | RecurrentSpec
 """The cached state of one layer."""
 
 
-class CacheGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Layers that share one block table: equal spec, hence equal needs and equal hits."""
+class CacheGroup(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+    """Layers that share one block table: equal needs, hence equal hits."""
 
     spec: CacheSpec
     num_layers: int
+    """Of that spec."""
+    beside: tuple[CacheSpec, ...] = ()
+    """Layers of a second model, which need what the others need; their shapes are their own."""
+
+    @property
+    def layers(self) -> tuple[CacheSpec, ...]:
+        """All layers, in the order of their places in a block."""
+        return (self.spec,) * self.num_layers + self.beside
+
+    def bytes_per_token(self, dtype: KVDtype) -> int:
+        """Bytes of one token over all layers of the group."""
+        return sum(spec.bytes_per_token(dtype) for spec in self.layers)
 
     def bytes_per_block(self, block_size: int, dtype: KVDtype) -> int:
         """Bytes of one block over all layers of the group."""
-        return self.num_layers * self.spec.bytes_per_block(block_size, dtype)
+        return sum(spec.bytes_per_block(block_size, dtype) for spec in self.layers)
 
     def most_blocks(self, num_tokens: int, max_step_tokens: int | None, block_size: int) -> int:
         """Most blocks that a request of `num_tokens` tokens holds in this group at one time, if no step runs more than
@@ -177,14 +192,15 @@ class CacheGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 def bytes_per_token(groups: tuple[CacheGroup, ...], dtype: KVDtype) -> int:
     """Bytes of KV that one token costs over all groups and layers, while all of them need it."""
-    return sum(g.num_layers * g.spec.bytes_per_token(dtype) for g in groups)
+    return sum(group.bytes_per_token(dtype) for group in groups)
 
 
 class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
     """How cache layers are laid over one pool of equal blocks.
 
-    All groups hold the same number of layer places, so any block can serve any group: a block holds `block_size`
-    tokens of `layers_per_block` layers. Layer i stands in group `placement[i][0]` at place `placement[i][1]`.
+    All blocks are equal, so any block can serve any group: a block holds `block_size` tokens of `layers_per_block`
+    layers, and has at each place as many bytes as the largest layer there. Layer i stands in group `placement[i][0]` at
+    place `placement[i][1]`; those of a second model follow those of the first.
     """
 
     groups: tuple[CacheGroup, ...]
@@ -197,7 +213,18 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_per_block(self) -> int:
-        return self.layers_per_block * max(g.spec.bytes_per_block(self.block_size, self.dtype) for g in self.groups)
+        return sum(self.place_bytes)
+
+    @property
+    def place_bytes(self) -> tuple[int, ...]:
+        """[place] bytes of a block there."""
+        sizes = [[spec.bytes_per_block(self.block_size, self.dtype) for spec in group.layers] for group in self.groups]
+        return tuple(max(column) for column in zip_longest(*sizes, fillvalue=0))
+
+    def layer_spec(self, layer: int) -> CacheSpec:
+        """What layer i keeps."""
+        group, place = self.placement[layer]
+        return self.groups[group].layers[place]
 
     def blocks_per_request(self, num_tokens: int, max_step_tokens: int | None = None) -> int:
         """Most blocks that a request of this many tokens holds at one time, over all groups; see
@@ -205,29 +232,112 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
         return sum(group.most_blocks(num_tokens, max_step_tokens, self.block_size) for group in self.groups)
 
 
-def lay_out(layers: tuple[CacheSpec, ...], *, num_blocks: int, block_size: int, dtype: KVDtype) -> KVLayout:
+def lay_out(
+    layers: tuple[CacheSpec, ...],
+    *,
+    num_blocks: int,
+    block_size: int,
+    dtype: KVDtype,
+    beside: tuple[CacheSpec, ...] = (),
+) -> KVLayout:
     """Groups layers of equal spec; a kind with more layers than the rarest one is cut into several groups.
 
     gemma3 with 15 sliding and 3 full layers becomes 6 groups of 3, so every block has the same size and one pool
     serves all (the idea is vLLM's hybrid allocator; padding is wasted where counts do not divide).
+
+    Args:
+        beside: layers of a second model that runs over the same tokens. They share the block tables of layers that need
+            what they need, or have groups of their own, whichever costs fewer bytes.
     """
-    kinds: dict[CacheSpec, list[int]] = {}
-    for index, spec in enumerate(layers):
-        kinds.setdefault(spec, []).append(index)
-    per_block = min(len(members) for members in kinds.values())
+    sizes = _Sizes(num_blocks, block_size, dtype)
+    drafts = [_grouped(layers)]
+    for members in _kinds([_needs(spec) for spec in beside]):
+        placed = {len(layers) + index: beside[index] for index in members}
+        ways = [(_joined(draft, placed), _apart(draft, placed, sizes)) for draft in drafts]
+        drafts = [draft for pair in ways for draft in pair if draft is not None]
+    layouts = [draft.layout(sizes) for draft in drafts]
+    return min(layouts, key=lambda layout: (len(layout.groups) * layout.bytes_per_block, len(layout.groups)))
+
+
+class _Sizes(NamedTuple):
+    num_blocks: int
+    block_size: int
+    dtype: KVDtype
+
+
+class _Draft(NamedTuple):
+    """A layout while layers are being placed."""
+
+    groups: tuple[CacheGroup, ...]
+    placement: dict[int, tuple[int, int]]
+
+    def layout(self, sizes: _Sizes) -> KVLayout:
+        return KVLayout(
+            groups=self.groups,
+            placement=tuple(self.placement[layer] for layer in sorted(self.placement)),
+            layers_per_block=max(len(group.layers) for group in self.groups),
+            num_blocks=sizes.num_blocks,
+            block_size=sizes.block_size,
+            dtype=sizes.dtype,
+        )
+
+
+def _grouped(layers: Sequence[CacheSpec]) -> _Draft:
+    """Groups of equal size, as far as counts divide."""
+    kinds = _kinds(layers)
+    per_block = min(map(len, kinds))
     groups: list[CacheGroup] = []
-    placement: list[tuple[int, int]] = [(0, 0)] * len(layers)
-    for spec, members in kinds.items():
+    placement: dict[int, tuple[int, int]] = {}
+    for members in kinds:
         for start in range(0, len(members), per_block):
             part = members[start : start + per_block]
-            for place, layer in enumerate(part):
-                placement[layer] = (len(groups), place)
-            groups.append(CacheGroup(spec=spec, num_layers=len(part)))
-    return KVLayout(
-        groups=tuple(groups),
-        placement=tuple(placement),
-        layers_per_block=per_block,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        dtype=dtype,
-    )
+            placement |= {layer: (len(groups), place) for place, layer in enumerate(part)}
+            groups.append(CacheGroup(spec=layers[part[0]], num_layers=len(part)))
+    return _Draft(tuple(groups), placement)
+
+
+def _joined(draft: _Draft, placed: Mapping[int, CacheSpec]) -> _Draft | None:
+    """Layers of equal needs spread over the groups that have these needs; None if there is none."""
+    needs = _needs(next(iter(placed.values())))
+    hosts = [index for index, group in enumerate(draft.groups) if _needs(group.spec) == needs]
+    if not hosts:
+        return None
+    share = -(-len(placed) // len(hosts))
+    groups, placement = list(draft.groups), dict(draft.placement)
+    for i, (layer, spec) in enumerate(placed.items()):
+        host = hosts[i // share]
+        group = groups[host]
+        placement[layer] = (host, len(group.layers))
+        groups[host] = CacheGroup(spec=group.spec, num_layers=group.num_layers, beside=(*group.beside, spec))
+    return _Draft(tuple(groups), placement)
+
+
+def _apart(draft: _Draft, placed: Mapping[int, CacheSpec], sizes: _Sizes) -> _Draft:
+    """Layers of equal needs in groups of their own, each as many of them as fit in a block as it is."""
+    room = draft.layout(sizes).bytes_per_block
+    groups, placement = list(draft.groups), dict(draft.placement)
+    left = 0
+    for layer, spec in placed.items():
+        size = spec.bytes_per_block(sizes.block_size, sizes.dtype)
+        if size > left:
+            groups.append(CacheGroup(spec=spec, num_layers=1))
+            left = room
+        else:
+            group = groups[-1]
+            groups[-1] = CacheGroup(spec=group.spec, num_layers=group.num_layers, beside=(*group.beside, spec))
+        left -= size
+        placement[layer] = (len(groups) - 1, len(groups[-1].layers) - 1)
+    return _Draft(tuple(groups), placement)
+
+
+def _needs(spec: CacheSpec) -> CacheSpec:
+    """The same for layers of equal needs, whatever their shapes."""
+    return msgspec.structs.replace(spec, num_kv_heads=1, head_dim=1) if isinstance(spec, AttentionSpec) else spec
+
+
+def _kinds(specs: Sequence[CacheSpec]) -> list[list[int]]:
+    """Indices of equal ones, in the order in which each kind appears first."""
+    kinds: dict[CacheSpec, list[int]] = {}
+    for index, spec in enumerate(specs):
+        kinds.setdefault(spec, []).append(index)
+    return list(kinds.values())

@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from octavo import _native
 from octavo.errors import OutOfMemoryError
+from octavo.execution.kv_layers import attention_specs, check_layers
 from octavo.execution.nan import rows_with_nan
 from octavo.execution.native.lower import lower
 from octavo.execution.native.recorder import Recorder
@@ -14,6 +15,7 @@ from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
+from octavo.model.cache_layers import with_layers_from
 from octavo.model.dataflow import rows_source
 from octavo.model.program import Embed, Program
 
@@ -53,7 +55,9 @@ class NativeExecutor:
             max_rows: most logit rows of one call.
             max_seqs: most sequences of one step.
             max_positions: positions run from 0 to max_positions - 1.
-            beside: an executor whose threads and matrices this one uses; the two never run at the same time.
+            beside: an executor whose threads and matrices this one uses; the two never run at the same time. If both
+                have one layout, they share its KV memory, too: its layers are those of `beside`'s program, followed by
+                this program's.
             borrowed: matrices that `beside` holds, packed once for both: name here -> name there. `weights` has them
                 all the same.
 
@@ -67,23 +71,23 @@ class NativeExecutor:
         self.isa = _native.resolve_isa(isa)
         self.pool = _pool(threads, beside)
         """The compute threads, for the sampler to share."""
+        host = beside if beside is not None and beside.layout == layout else None
+        first_layer = 0 if host is None else len(host.program.cache_layers)
+        check_layers(program, layout, first_layer)
         try:
+            self._memory: _native.KvMemory | None = _kv_memory(layout) if host is None else host.memory
             self._native: _native.Executor | None = _native.Executor(
                 self.pool,
+                self.memory,
                 isa=self.isa,
                 max_tokens=max_tokens,
                 max_rows=max_rows,
                 max_seqs=max_seqs,
                 max_positions=max_positions,
                 vocab_size=_num_known_tokens(program),
-                num_groups=len(layout.groups),
-                num_blocks=layout.num_blocks,
-                block_size=layout.block_size,
-                layers_per_block=layout.layers_per_block,
-                kv_dtype=layout.dtype.value,
-                layers=_placed_layers(program, layout),
             )
-            self._record(self._native, weights, max_positions, _lent(beside, borrowed or {}))
+            placed = with_layers_from(program, first_layer)
+            self._record(self._native, placed, weights, max_positions, _lent(beside, borrowed or {}))
             self._native.build()
         except _native.OutOfMemoryError as error:
             raise OutOfMemoryError(str(error)) from None
@@ -91,13 +95,14 @@ class NativeExecutor:
     def _record(
         self,
         native: _native.Executor,
+        program: Program,
         weights: Mapping[str, LoadedWeight],
         max_positions: int,
         lent: Mapping[str, tuple[_native.Executor, int]],
     ) -> None:
         int8_weights = {name for name, weight in weights.items() if weight.type not in _FLOAT_TYPES}
-        self.lowered = lower(self.program, int8_weights)
-        recorder = Recorder(native, self.program, weights, self.lowered.local, max_positions, lent)
+        self.lowered = lower(program, int8_weights)
+        recorder = Recorder(native, program, weights, self.lowered.local, max_positions, lent)
         recorder.record(self.lowered.sections)
         self._buffers, self._matrices = recorder.buffers, recorder.matrices
 
@@ -158,25 +163,32 @@ class NativeExecutor:
 
     def block_bytes(self, group: int) -> int:
         """See `KVMemory.block_bytes`."""
-        return self._open().block_bytes(group)
+        return self.memory.block_bytes(group)
 
     def read_block(self, group: int, block_id: int, out: Bytes) -> None:
         """See `KVMemory.read_block`. The GIL is released."""
-        self._open().read_block(group, block_id, out)
+        self.memory.read_block(group, block_id, out)
 
     def write_block(self, group: int, block_id: int, data: Bytes) -> None:
         """See `KVMemory.write_block`. The GIL is released."""
-        self._open().write_block(group, block_id, data)
+        self.memory.write_block(group, block_id, data)
 
     @property
     def num_bytes(self) -> dict[str, int]:
-        """Bytes held for weights (packed), KV blocks and scratch (buffers of a step)."""
+        """Bytes held for weights (packed), KV blocks (of all who share them) and scratch (buffers of a step)."""
         native = self._open()
-        return {"weights": native.weight_bytes, "kv": native.kv_bytes, "scratch": native.scratch_bytes}
+        return {"weights": native.weight_bytes, "kv": self.memory.num_bytes, "scratch": native.scratch_bytes}
 
     def close(self) -> None:
         """Releases memory and threads; idempotent. Views handed out keep their memory alive."""
-        self._native = None
+        self._native = self._memory = None
+
+    @property
+    def memory(self) -> _native.KvMemory:
+        """The blocks, for executors beside this one."""
+        if self._memory is None:
+            raise ValueError("this executor is closed")
+        return self._memory
 
     def _open(self) -> _native.Executor:
         if self._native is None:
@@ -210,29 +222,31 @@ def _arrays(batch: StepBatch) -> _StepArrays:
     }
 
 
-def _placed_layers(program: Program, layout: KVLayout) -> list[tuple[int, int, int, int, int | None]]:
-    """(group, place, kv_heads, head_dim, window) of every cache layer."""
-    if len(layout.placement) != len(program.cache_layers):
-        raise ValueError(
-            f"the layout places {len(layout.placement)} layers, program {program.name} has {len(program.cache_layers)}"
-        )
-    return [
-        (group, place, layer.kv_heads, layer.head_dim, layer.window)
-        for (group, place), layer in zip(layout.placement, program.cache_layers, strict=True)
-    ]
-
-
-def _num_known_tokens(program: Program) -> int:
-    """Ids that may be run: those that every embedding table has."""
-    return min(program.weights[op.weight].shape[0] for op in program.ops if isinstance(op, Embed))
-
-
 def _pool(threads: int | None, beside: NativeExecutor | None) -> _native.ThreadPool:
     if threads is None and beside is not None:
         return beside.pool
     if threads is None or beside is not None:
         raise ValueError(f"threads={threads}, beside={beside}: an executor has threads of its own or another's")
     return _native.ThreadPool(threads)
+
+
+def _kv_memory(layout: KVLayout) -> _native.KvMemory:
+    layers = [
+        (group, place, spec.num_kv_heads, spec.head_dim, spec.window)
+        for (group, place), spec in zip(layout.placement, attention_specs(layout), strict=True)
+    ]
+    return _native.KvMemory(
+        num_blocks=layout.num_blocks,
+        block_size=layout.block_size,
+        layers_per_block=layout.layers_per_block,
+        kv_dtype=layout.dtype.value,
+        layers=layers,
+    )
+
+
+def _num_known_tokens(program: Program) -> int:
+    """Ids that may be run: those that every embedding table has."""
+    return min(program.weights[op.weight].shape[0] for op in program.ops if isinstance(op, Embed))
 
 
 def _lent(beside: NativeExecutor | None, borrowed: Mapping[str, str]) -> dict[str, tuple[_native.Executor, int]]:

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from octavo.execution.kv_layers import check_layers
 from octavo.execution.nan import rows_with_nan
 from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.quant import TensorType
@@ -12,6 +13,7 @@ from octavo.execution.reference.ops import OPS, DenseWeight, Machine
 from octavo.execution.reference.paged_kv import PagedKV
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
+from octavo.model.cache_layers import with_layers_from
 from octavo.model.dataflow import row_ops, row_ops_of, rows_source
 from octavo.model.program import Op, Program
 
@@ -42,12 +44,20 @@ class ReferenceExecutor:
         *,
         arithmetic: Arithmetic = Arithmetic.FLOAT32,
         max_rows: int = 256,
+        beside: "ReferenceExecutor | None" = None,
     ) -> None:
+        """
+        Args:
+            beside: an executor whose KV memory this one uses, too. The layers of the layout are then those of
+                `beside`'s program, followed by this program's.
+        """
+        first_layer = 0 if beside is None else len(beside._program.cache_layers)
+        check_layers(program, layout, first_layer)
         self.layout = layout
         self.max_rows = max_rows
-        self._program = program
+        self._program: Program = with_layers_from(program, first_layer)
         self._row_ops = row_ops(program)
-        self._kv: PagedKV | None = PagedKV(layout)
+        self._kv: PagedKV | None = PagedKV(layout) if beside is None else beside._open()
         self._weights = {name: _dense(weights[name], arithmetic) for name in program.weights}
         self._machine: Machine | None = None
         self._inputs: dict[str, Float32] = {}

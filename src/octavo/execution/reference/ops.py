@@ -8,7 +8,7 @@ import numpy as np
 
 from octavo.execution.protocols import Float32, Int32, StepBatch
 from octavo.execution.reference.attention import attend
-from octavo.execution.reference.paged_kv import PagedKV, attention_spec
+from octavo.execution.reference.paged_kv import PagedKV
 from octavo.execution.reference.rounding import round_activations
 from octavo.kv.spec import KVLayout
 from octavo.model.program import (
@@ -104,7 +104,7 @@ def _cache_write(m: Machine, op: CacheWrite) -> None:
 
 def _attention(m: Machine, op: Attention) -> None:
     group, _ = m.layout.placement[op.layer]
-    spec = attention_spec(m.layout, group)
+    spec = m.kv.specs[op.layer]
     q = m.buffers[op.q].reshape(-1, op.heads, spec.head_dim)
     out = np.empty_like(q)
     for sequence, context in enumerate(m.batch.context_lens.tolist()):
