@@ -10,6 +10,7 @@ import msgspec
 
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
+from octavo.speculative_config import in_our_words
 
 
 def _require(ok: bool, name: str, value: object, problem: str) -> None:
@@ -186,11 +187,38 @@ class SpeculationConfig:
     same API key; `off`, nobody."""
     num_speculative_tokens: int = 5
     """Most guesses for one request in a step."""
+    prompt_lookup_min: int = 2
+    """For `ngram`: fewest tokens that must have stood before for what followed them to be guessed."""
+    prompt_lookup_max: int = 5
+    """For `ngram`: most that are looked for."""
+    speculative_config: dict[str, Any] | None = None
+    """Speculation in vLLM's words, in place of `speculation`, with the keys method, model, num_speculative_tokens,
+    prompt_lookup_min and prompt_lookup_max: `{"method": "ngram", "num_speculative_tokens": 5}`."""
 
     def __post_init__(self) -> None:
+        self._take_over_speculative_config()
         count = self.num_speculative_tokens
         _require(1 <= count <= 128, "num_speculative_tokens", count, "must be in [1, 128]")
         _require(bool(self.speculation), "speculation", self.speculation, "must not be empty; `off` is for none")
+        self._check_lookup()
+
+    def _take_over_speculative_config(self) -> None:
+        """From here on the fields that it stands for say what it says, and it is None."""
+        given = self.speculative_config
+        if given is None:
+            return
+        _require(self.speculation == "off", "speculative_config", given, "says who guesses, and so does speculation")
+        for name, value in in_our_words(given).items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "speculative_config", None)
+
+    def _check_lookup(self) -> None:
+        least, most = self.prompt_lookup_min, self.prompt_lookup_max
+        _require(1 <= most <= 32, "prompt_lookup_max", most, "must be in [1, 32]")
+        _require(1 <= least <= most, "prompt_lookup_min", least, f"must be in [1, {most}], the prompt_lookup_max")
+        for name, value in (("prompt_lookup_min", least), ("prompt_lookup_max", most)):
+            is_obeyed = self.speculation == "ngram" or value == type(self).__dataclass_fields__[name].default
+            _require(is_obeyed, name, value, "goes with speculation ngram alone")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,8 @@ def _check_value(context: typer.Context, parameter: Any, entry: _Entry, value: A
     """
     if value is None:
         return
-    if isinstance(value, dict) or (isinstance(value, list) and not parameter.multiple):
+    takes_mapping = parameter.metavar == "JSON"
+    if (isinstance(value, dict) and not takes_mapping) or (isinstance(value, list) and not parameter.multiple):
         raise ConfigError(entry.place, value, "must be one value")
     try:
         taken = parameter.process_value(context, value)

@@ -47,6 +47,9 @@ def _as_typed(field: str, others: Sequence[str], place: str | None) -> str:
 
 def _renamed(error: ConfigError | InvalidRequestError, flags: Mapping[str, str]) -> ConfigError:
     """In the problem only names with an underscore are surely names: `port` is also a word."""
+    outer, _, key = error.field.partition(".")
+    if key and outer in flags:  # a key of a mapping, whose keys are not spelled as flags
+        return ConfigError(f"{flags[outer]} {key}", error.value, error.problem)
     names = [re.escape(name) for name in flags if "_" in name]
     problem = error.problem
     if names:

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import itertools
+import json
 import re
 import types
 import typing
@@ -52,6 +53,21 @@ def parse_size(text: object) -> int:
     if match is None or match[2].upper() not in _UNITS:
         raise typer.BadParameter(f"{str(text)!r} is no size; write it like 2GiB, 512MB or 1048576")
     return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def parse_mapping(text: object) -> dict[str, Any]:
+    """An object of JSON, as text or read already.
+
+    Raises:
+        typer.BadParameter: anything else.
+    """
+    try:
+        value = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise typer.BadParameter(f'{str(text)!r} is no JSON object; write it like \'{{"method": "ngram"}}\'')
+    return value
 
 
 def with_settings(
@@ -138,6 +154,8 @@ def _typed(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
     """The annotation that typer gets for a field's type, with the arguments of its option."""
     if name.endswith("_bytes"):
         return int | None, {"parser": parse_size, "metavar": "SIZE"}
+    if typing.get_origin(kind) is dict:
+        return Any, {"parser": parse_mapping, "metavar": "JSON"}
     if typing.get_origin(kind) is tuple:
         return list[str] | None, {"metavar": "TEXT (repeatable)"}
     known = choices(kind)

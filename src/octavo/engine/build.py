@@ -107,7 +107,9 @@ def _build(
     instrumented, plain = instrument(executor, native)
     guided = _with_grammars(plain, config, files, tokenizer, valid_vocab_size)
     grammars, sampler = (None, plain) if guided is None else guided
-    proposer = proposer_of(config.speculation, Surroundings(forced=None if guided is None else guided.sampler))
+    lookup = (config.speculation.prompt_lookup_min, config.speculation.prompt_lookup_max)
+    around = Surroundings(forced=None if guided is None else guided.sampler, ngram_sizes=lookup)
+    proposer = proposer_of(config.speculation, around)
     runner = _runner(loaded, instrumented, sampler, proposer, clock)
     fingerprint = _fingerprint(loaded, files)
     manager, pins = _kv(config, memory, fingerprint)

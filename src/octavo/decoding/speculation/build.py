@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from octavo.decoding.speculation.chains import BestDraft
 from octavo.decoding.speculation.grammar import ForcedTokens, GrammarProposer
-from octavo.decoding.speculation.ngram import NgramProposer
+from octavo.decoding.speculation.ngram import MAX_N, MIN_N, NgramProposer
 from octavo.decoding.speculation.proposer import Proposer
 from octavo.decoding.speculation.shared_texts import SharedSuffixProposer
 from octavo.decoding.speculation.suffix import SuffixProposer
@@ -18,6 +18,8 @@ class Surroundings:
 
     forced: ForcedTokens | None = None
     """None: no answer has a shape."""
+    ngram_sizes: tuple[int, int] = (MIN_N, MAX_N)
+    """Fewest and most tokens that are looked up."""
 
 
 def _with_grammar(around: Surroundings, *others: Proposer) -> Proposer:
@@ -26,7 +28,7 @@ def _with_grammar(around: Surroundings, *others: Proposer) -> Proposer:
 
 
 PROPOSERS: dict[str, Callable[[Surroundings], Proposer]] = {
-    "ngram": lambda around: _with_grammar(around, NgramProposer()),
+    "ngram": lambda around: _with_grammar(around, NgramProposer(*around.ngram_sizes)),
     "suffix": lambda around: _with_grammar(around, SuffixProposer(), SharedSuffixProposer()),
 }
 """Name -> factory. What a grammar forces is drafted with each."""
