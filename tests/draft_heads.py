@@ -12,6 +12,11 @@ import numpy as np
 
 from octavo.execution.draft_head import INTEGER_TENSORS, LoadedHead, load_head
 from octavo.execution.loader.open import open_with_integers
+from octavo.execution.loader.tiny import TinyModel
+from octavo.execution.loader.tiny.hf_model import write_hf_model
+from octavo.execution.loader.tiny.vocabulary import build_vocabulary
+from octavo.execution.loader.tiny.weights import Stored, build_weights
+from octavo.execution.quant import TensorType, quantize
 from octavo.execution.weights import LoadedWeight
 from octavo.model.program import Program
 
@@ -149,3 +154,34 @@ def write_head(folder: Path, settings: Mapping[str, Any], arrays: Mapping[str, n
 def read_head(folder: Path, target: Program, target_weights: Mapping[str, LoadedWeight]) -> LoadedHead:
     """The head in a folder, for a target."""
     return load_head(open_with_integers([folder / "model.safetensors"], INTEGER_TENSORS), target, target_weights)
+
+
+def write_copied(folder: Path, *, noise: float = 0.0, seed: int = 0) -> tuple[Path, Path]:
+    """A model of one layer, and an `eagle` head that computes the same from the last embedding alone, so that it
+    is right always; with noise in its weights, now and then. Returns the folders of both.
+
+    A head has neither the norm before the layer nor the last one, which is why these change no direction here:
+    embeddings have a mean square of one, and the norms one weight for all values.
+    """
+    model = TinyModel(layers=1, tied=False, seed=seed)
+    stored = build_weights(model)
+    embedding = stored["model.embed_tokens.weight"].values
+    unit = embedding / np.sqrt(np.mean(embedding * embedding, axis=1, keepdims=True))
+    changes = {
+        "model.embed_tokens.weight": unit,
+        "model.layers.0.input_layernorm.weight": np.ones(model.hidden, np.float32),
+        "model.norm.weight": np.full(model.hidden, 3.0, np.float32),
+    }
+    weights = stored | {name: _stored(values) for name, values in changes.items()}
+    target = write_hf_model(folder / "target", model, build_vocabulary(model), weights, shards=1)
+    layer = {name.removeprefix("model."): each.values for name, each in weights.items() if ".layers." in name}
+    del layer["layers.0.input_layernorm.weight"]
+    noisy = {name: values * (1 + noise * _random(seed, name, values.shape)) for name, values in layer.items()}
+    fc = np.concatenate((np.eye(model.hidden), np.zeros((model.hidden, model.hidden))), axis=1)
+    spec = RandomHead(heads=model.heads, kv_heads=model.kv_heads, intermediate=model.intermediate)
+    settings = config(spec) | {"rope_theta": model.rope_theta, "rms_norm_eps": model.norm_epsilon}
+    return target, write_head(folder / "head", settings, {"fc.weight": fc.astype(np.float32), **noisy})
+
+
+def _stored(values: np.ndarray) -> Stored:
+    return Stored(TensorType.F32, values.shape, quantize(TensorType.F32, values))

@@ -12,16 +12,26 @@ from octavo.scheduling.plan import BlockCopy
 
 
 def layout_for(
-    program: Program, *, tokens: int, sequences: int = 1, block_size: int = 16, dtype: KVDtype = KVDtype.FP32
+    program: Program,
+    *,
+    tokens: int,
+    sequences: int = 1,
+    block_size: int = 16,
+    dtype: KVDtype = KVDtype.FP32,
+    beside: Program | None = None,
 ) -> KVLayout:
-    """A layout in which so many sequences of so many tokens fit."""
-    specs = tuple(
+    """A layout in which so many sequences of so many tokens fit, of two programs if there is a second."""
+    specs, more = _specs(program), () if beside is None else _specs(beside)
+    small = lay_out(specs, num_blocks=1, block_size=block_size, dtype=dtype, beside=more)
+    needed = 1 + sequences * small.blocks_per_request(tokens)
+    return lay_out(specs, num_blocks=needed, block_size=block_size, dtype=dtype, beside=more)
+
+
+def _specs(program: Program) -> tuple[AttentionSpec, ...]:
+    return tuple(
         AttentionSpec(num_kv_heads=layer.kv_heads, head_dim=layer.head_dim, window=layer.window)
         for layer in program.cache_layers
     )
-    small = lay_out(specs, num_blocks=1, block_size=block_size, dtype=dtype)
-    needed = 1 + sequences * small.blocks_per_request(tokens)
-    return lay_out(specs, num_blocks=needed, block_size=block_size, dtype=dtype)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +11,14 @@ from hypothesis import strategies as st
 
 from octavo.decoding.speculation.eagle import EagleProposer
 from octavo.execution.draft_head import LoadedHead
+from octavo.execution.loader import open_checkpoint
 from octavo.execution.native import NativeExecutor
 from octavo.execution.protocols import Int32, RanStep, SlotArrays, StepBatch
 from octavo.execution.weights import load_model
-from octavo.kv.spec import KVLayout
 from octavo.request.params import SamplingParams
 from octavo.scheduling.plan import NewRequestData
-from tests.draft_heads import RandomHead, config, read_head, tensors, write_head
-from tests.execution.driver import layout_for
+from tests.draft_heads import RandomHead, config, read_head, tensors, write_copied, write_head
+from tests.execution.driver import Driver, layout_for
 from tests.execution.test_weights import open_tiny
 
 SLOTS, MAX_LEN, BLOCK_SIZE, MAX_TOKENS, VOCAB = 3, 64, 4, 48, 512
@@ -37,13 +38,14 @@ class Rig:
 
     def __init__(self, loaded: LoadedHead) -> None:
         sizes = {"isa": "auto", "max_tokens": MAX_TOKENS, "max_rows": 24, "max_seqs": SLOTS, "max_positions": MAX_LEN}
-        self.target = NativeExecutor(
-            loaded.target, loaded.target_weights, self._layout(loaded.target), threads=1, **sizes
+        layout = layout_for(
+            loaded.target, tokens=MAX_LEN, sequences=SLOTS, block_size=BLOCK_SIZE, beside=loaded.program
         )
+        self.target = NativeExecutor(loaded.target, loaded.target_weights, layout, threads=1, **sizes)
         self.head = NativeExecutor(
-            loaded.program, loaded.weights, self._layout(loaded.program), threads=None, beside=self.target,
-            borrowed=loaded.borrowed, **sizes,
-        )  # fmt: skip
+            loaded.program, loaded.weights, layout, threads=None, beside=self.target, borrowed=loaded.borrowed, **sizes
+        )
+        assert self.head.memory is self.target.memory and len(layout.groups) == 1
         tables = np.random.default_rng(0).permutation(np.arange(1, 1 + SLOTS * BLOCKS, dtype=np.int32))
         self.held = SlotArrays(
             tokens=np.zeros((SLOTS, MAX_LEN), np.int32),
@@ -53,9 +55,6 @@ class Rig:
         )
         self.proposer = EagleProposer(self.head, loaded.token_ids, width=64, num_slots=SLOTS)
         self.computed = np.zeros(SLOTS, np.int32)
-
-    def _layout(self, program) -> KVLayout:
-        return layout_for(program, tokens=MAX_LEN, sequences=SLOTS, block_size=BLOCK_SIZE)
 
     def add(self, slot: int, token_ids: Sequence[int]) -> None:
         self.held.tokens[slot, : len(token_ids)] = token_ids
@@ -238,6 +237,29 @@ def test_behind_a_prefix_hit_the_hidden_state_before_is_zero(loaded: LoadedHead)
     rig.step({0: 3}, {}, {0: [6]})
     (guess,) = rig.propose([0], [4])
     assert len(guess) == 4 and all(0 <= token_id < VOCAB for token_id in guess)
+
+
+@pytest.mark.parametrize(("noise", "least", "most"), [(0.0, 40, 40), (0.1, 10, 39)])
+def test_a_copy_of_the_target_is_right(noise: float, least: int, most: int, tmp_path: Path) -> None:
+    """Of 40 guesses in ten chains of four: all of them, or with noise in its weights some."""
+    target, head = write_copied(tmp_path, noise=noise)
+    model = load_model(open_checkpoint([target / "model.safetensors"]))
+    rig = Rig(read_head(head, *model))
+    right = 0
+    for seed in range(10):
+        token_ids = some_tokens(9, seed)
+        for _ in range(5):
+            token_ids.append(likeliest(rig.target, token_ids))
+        rig.add(0, token_ids[:9])
+        rig.step({0: 9}, {}, {0: token_ids[9:10]})
+        (guess,) = rig.propose([0], [4])
+        right += next((i for i, token_id in enumerate(guess) if token_id != token_ids[10 + i]), 4)
+    assert least <= right <= most
+
+
+def likeliest(target: NativeExecutor, token_ids: Sequence[int]) -> int:
+    driver = Driver(target)
+    return int(driver.step([(driver.start(token_ids), len(token_ids))])[0].argmax())
 
 
 def test_a_failed_row_tells_nothing(loaded: LoadedHead) -> None:
