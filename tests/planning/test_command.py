@@ -55,6 +55,16 @@ def test_flags_reach_what_they_name() -> None:
     assert figures(*base, "--image-patch-px", "28")["image_tokens"] == 144
 
 
+def test_a_draft_model_must_earn_its_steps() -> None:
+    base = ("-m", "llama-3-70b", "--hardware", "h100x8", "--batch", "1")
+    free, paid = figures(*base), figures(*base, "--draft-model", "llama-3.2-1b")
+    assert paid["draft_kv_share"] == pytest.approx(0.1)
+    share = paid["drafting_s"] / paid["decode_bound_s"]
+    assert 0.03 < share < 0.1
+    assert paid["break_even_tokens_per_step"] == pytest.approx(free["break_even_tokens_per_step"] + share)
+    assert "drafting_s" not in free
+
+
 def test_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OCTAVO_CACHE", str(tmp_path))
     monkeypatch.setattr(

@@ -28,8 +28,8 @@ WORDS_OF_UNITS = {
 """Unit that a figure is shown in -> what its key says of its base unit."""
 
 
-def big(workload: Workload | None = None, **cut: int) -> Deployment:
-    return deploy(shipped_model("llama-3-70b"), H100, Parallel(**cut), workload or Workload())
+def big(cut: Parallel | None = None, workload: Workload | None = None) -> Deployment:
+    return deploy(shipped_model("llama-3-70b"), H100, cut or Parallel(), workload or Workload())
 
 
 @pytest.mark.parametrize(
@@ -99,15 +99,15 @@ def test_disputes_are_told_both_ways() -> None:
 @pytest.mark.parametrize(
     ("cut", "told"),
     [
-        ({"tp": 3}, "tp=3: 64 attention heads on 8 devices with pp=1 can be cut into 1, 2, 4, 8"),
-        ({"tp": 8, "pp": 2}, "tp=8: 64 attention heads on 8 devices with pp=2 can be cut into 1, 2, 4"),
-        ({"pp": 9}, "pp=9: must be from 1 to 8 on h100x8"),
-        ({"tp": 0}, "tp=0"),
+        (Parallel(tp=3), "tp=3: 64 attention heads on 8 devices with pp=1 can be cut into 1, 2, 4, 8"),
+        (Parallel(tp=8, pp=2), "tp=8: 64 attention heads on 8 devices with pp=2 can be cut into 1, 2, 4"),
+        (Parallel(pp=9), "pp=9: must be from 1 to 8 on h100x8"),
+        (Parallel(tp=0), "tp=0"),
     ],
 )
-def test_cuts_that_cannot_be(cut: dict[str, int], told: str) -> None:
+def test_cuts_that_cannot_be(cut: Parallel, told: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        big(**cut)
+        big(cut)
     assert told in str(caught.value)
 
 
@@ -122,7 +122,7 @@ def test_experts_move_the_boundary() -> None:
 
 def test_ranks_default_to_what_divides_the_heads() -> None:
     assert big().tp == 8
-    assert big(pp=4).tp == 2
+    assert big(Parallel(pp=4)).tp == 2
     assert deploy(shipped_model("smollm2-135m"), H100, Parallel(), Workload()).tp == 3
 
 
@@ -145,7 +145,7 @@ def test_workloads_that_cannot_be(fields: dict[str, Any], told: str) -> None:
 
 def test_requests_longer_than_the_model() -> None:
     with pytest.raises(ConfigError, match=r"8192 positions, output_tokens=300 .* ask for at most 7892"):
-        big(Workload(prompt_tokens=8000))
+        big(workload=Workload(prompt_tokens=8000))
 
 
 @pytest.mark.parametrize(

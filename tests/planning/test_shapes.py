@@ -138,6 +138,26 @@ def test_windows_of_configs(changes: dict[str, Any], windows: list[int | None]) 
     assert [layer.cache.window for layer in shape.layers if isinstance(layer.cache, AttentionSpec)] == windows
 
 
+def test_windows_and_norms_that_an_architecture_s_name_implies() -> None:
+    """Every second layer sees everything; four norms; one table: as published for the smallest of its kind."""
+    sizes = {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "vocab_size": 256_000}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 8192}
+    shape = shape_of_config(Fields("c", sizes | heads | {"sliding_window": 4096}), "x", "Gemma2ForCausalLM")
+    assert num_parameters(shape) == 2_614_341_888
+    assert [layer.cache.reach for layer in shape.layers] == [4096, None] * 13
+    assert shape.notes == ()
+
+
+def test_of_models_that_see_the_text_part_is_counted(tmp_path: Path) -> None:
+    text = {key: value for key, value in config_of("qwen3-8b").items() if key != "architectures"}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"architectures": ["SeesForCausalLM"], "text_config": text, "vision_config": {}}))
+    shape = model_named(str(file)).shape
+    norms = 2 * 128 * 36
+    assert num_parameters(shape) == PUBLISHED["qwen3-8b"] - norms
+    assert "only its text part is counted" in shape.notes
+
+
 def test_windows_bound_what_a_long_request_holds() -> None:
     shape = shipped_model("gemma3-270m").shape
     per_layer = kv_bytes_per_token(shape, BF16) / 18

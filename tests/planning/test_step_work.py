@@ -11,6 +11,7 @@ from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.write import write_tiny_model
 from octavo.execution.quant import TensorType
 from octavo.execution.weights import load_model
+from octavo.model.cost import StepShape
 from octavo.planning.deployment import deploy
 from octavo.planning.from_program import shape_of_program
 from octavo.planning.hardware import Device, HardwareProfile, hardware_named
@@ -37,27 +38,27 @@ MACHINE = HardwareProfile(
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma3"])
 @pytest.mark.parametrize("step", STEPS)
-def test_planned_and_measured_steps_have_one_bound(architecture: str, step: object, tmp_path: Path) -> None:
+def test_planned_and_measured_steps_have_one_bound(architecture: str, step: StepShape, tmp_path: Path) -> None:
     tiny = TinyModel(architecture=architecture, tensor_type=TensorType.Q8_0)  # type: ignore[arg-type]
     program, weights = load_model(open_checkpoint([write_tiny_model(tmp_path / "tiny.gguf", tiny)]))
-    measured = bounds.step_work(program, step, weights, kv_value_bytes=2)  # type: ignore[arg-type]
+    measured = bounds.step_work(program, step, weights, kv_value_bytes=2)
     shape = shape_of_program(program, "tiny", architecture)
-    planned = step_work(shape, step, 34 / 32, FORMATS["fp16"])  # type: ignore[arg-type]
+    planned = step_work(shape, step, 34 / 32, FORMATS["fp16"])
     assert planned.linear_flops == measured.int8_ops
     assert planned.other_flops == measured.float_ops
     # norms and biases are float32 vectors in the file, and as wide as matrices in the planner's mean
     assert planned.memory_bytes == pytest.approx(measured.memory_bytes, rel=0.05)
     model = PricedModel(shape, WeightFormat("q8", 8.5, ("int8",)))
-    bound_s = step_bound_s(deploy(model, MACHINE, Parallel(), Workload(prompt_tokens=9, output_tokens=9)), step)  # type: ignore[arg-type]
+    bound_s = step_bound_s(deploy(model, MACHINE, Parallel(), Workload(prompt_tokens=9, output_tokens=9)), step)
     assert bound_s == pytest.approx(bounds.bound(measured, PEAKS).seconds, rel=0.05)
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_the_formula_counts_matrices_and_attention_as_the_program_does(step: object) -> None:
+def test_the_formula_counts_matrices_and_attention_as_the_program_does(step: StepShape) -> None:
     """It leaves out norms, rotations, activations and the softmax."""
     shape = shipped_model("llama-3-8b").shape
-    program = step_work(shape, step, 2, FORMATS["bf16"])  # type: ignore[arg-type]
-    formula = step_work(replace(shape, program=None), step, 2, FORMATS["bf16"])  # type: ignore[arg-type]
+    program = step_work(shape, step, 2, FORMATS["bf16"])
+    formula = step_work(replace(shape, program=None), step, 2, FORMATS["bf16"])
     assert formula.linear_flops == program.linear_flops
     assert formula.weight_bytes == program.weight_bytes
     assert formula.kv_bytes == program.kv_bytes

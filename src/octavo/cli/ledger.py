@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,6 +35,9 @@ def ledger(
         str | None,
         typer.Option(help="Price weights of another number format: bf16, fp8, int8, int4, ...", show_default=False),
     ] = None,
+    draft_model: Annotated[
+        str | None, typer.Option(help="A model that drafts for it, named like it.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object; keys name quantity and base unit.")] = False,
 ) -> None:
     """Count bytes, blocks, bounds and messages of a model on a machine. Nothing is fetched or run.
@@ -51,8 +55,9 @@ def ledger(
 
     parallel = Parallel(**{name: settings[name] for name in ("tp", "pp") if name in settings})
     workload = Workload(**{name: value for name, value in settings.items() if name not in ("tp", "pp")})
-    priced = model_named(model, weights)
-    whole = machine_ledger(deploy(priced, _hardware(hardware), parallel, workload))
+    priced, machine = model_named(model, weights), _hardware(hardware)
+    drafter = None if draft_model is None else deploy(model_named(draft_model), machine, Parallel(), workload)
+    whole = machine_ledger(replace(deploy(priced, machine, parallel, workload), draft=drafter))
     print(json.dumps(as_object(whole), indent=2) if as_json else as_table(whole))
 
 

@@ -22,6 +22,8 @@ class Deployment:
     tp: int
     pp: int
     workload: Workload
+    draft: "Deployment | None" = None
+    """A model that drafts for this one, on the same machine."""
 
     @property
     def shape(self) -> ModelShape:

@@ -31,6 +31,8 @@ class Traits:
     qkv_bias: bool = False
     norms_per_layer: int = 2
     tied_by_default: bool = False
+    window_period: int = 0
+    """Every so many layers one has no window, where the config does not say which; 0: all have one."""
 
 
 @cache
@@ -58,7 +60,7 @@ def shape_of_config(
         traits = Traits()
     hidden = fields.integer("hidden_size", 1, _MOST)
     num_layers = fields.integer("num_hidden_layers", 1, 1024)
-    windows = _windows(fields, num_layers)
+    windows = _windows(fields, num_layers, traits.window_period)
     return ModelShape(
         name=name,
         architecture=architecture,
@@ -165,14 +167,14 @@ def _mlp(
     return tuple(replace(matrix, num_experts=num_experts, num_active=num_active) for matrix in one)
 
 
-def _windows(fields: Fields, num_layers: int) -> list[int | None]:
-    """Of each layer: `layer_types` says which have one, else all, else none."""
+def _windows(fields: Fields, num_layers: int, period: int) -> list[int | None]:
+    """Of each layer: `layer_types` says which have one, else the architecture does."""
     used = fields.has("sliding_window") and fields.flag("use_sliding_window", default=True)
     if not used:
         return [None] * num_layers
     window = fields.integer("sliding_window", 1, 1 << 30)
     if not fields.has("layer_types"):
-        return [window] * num_layers
+        return [window if period == 0 or (layer + 1) % period else None for layer in range(num_layers)]
     kinds = fields.items("layer_types")
     if len(kinds) != num_layers:
         raise fields.error("layer_types", f"must name a kind for each of {num_layers} layers")

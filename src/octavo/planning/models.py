@@ -1,6 +1,7 @@
 """From what a model says about itself to its shape and the format of its weights."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import prod
@@ -20,6 +21,9 @@ from octavo.planning.weights import WeightFormat, format_named, format_of_config
 _SHIPPED = files("octavo.planning") / "models"
 _STORED = "stored_weight_bytes"
 """A key of shipped configs: bytes of the tensors of the file that Octavo knows by this name."""
+
+_TEXT_PART = "text_config"
+"""Where configs of models that see or hear keep what the decoder needs."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +103,15 @@ def architecture_of(header: CheckpointHeader) -> str:
 
 
 def _by_formula(header: CheckpointHeader, name: str, reason: str) -> ModelShape:
-    architecture, notes = architecture_of(header), (f"priced by formula: {reason}",)
+    architecture = architecture_of(header)
+    notes: tuple[str, ...] = (f"priced by formula: {reason}",)
     if header.naming is Naming.GGUF:
         fields, traits = config_of_gguf(header, architecture)
         return shape_of_config(fields, name, architecture, traits, notes)
-    return shape_of_config(Fields(header.path, header.metadata), name, architecture, notes=notes)
+    config = header.metadata
+    if isinstance(text := config.get(_TEXT_PART), Mapping):
+        config, notes = {**config, **text}, (*notes, "only its text part is counted")
+    return shape_of_config(Fields(header.path, config), name, architecture, notes=notes)
 
 
 def _noted(shape: ModelShape, header: CheckpointHeader) -> ModelShape:

@@ -16,7 +16,7 @@ def num_active_parameters(shape: ModelShape) -> int:
     return num_parameters(shape) - idle
 
 
-def weight_bytes(parameters: int, bits_per_weight: float) -> float:
+def weight_bytes(parameters: float, bits_per_weight: float) -> float:
     """Bytes of so many values in one format, scales included in its bits."""
     return parameters * bits_per_weight / 8
 

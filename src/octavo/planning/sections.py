@@ -153,6 +153,10 @@ def speculation_section(d: Deployment) -> Section:
     plain_s = step_bound_s(d, decode_step(w.batch, w.total_tokens))
     drafted_s = step_bound_s(d, decode_step(w.batch, w.total_tokens + w.drafts, w.drafts))
     ratio = speculation.step_ratio(drafted_s, plain_s)
+    drafting = _drafting(d)
+    draft_share = sum(figure.value for figure in drafting if figure.key == "drafting_s") / plain_s
+    break_even = speculation.break_even_tokens_per_step(ratio, draft_share)
+    remark = "tokens a request must get per step" + ("" if drafting else ", drafting free")
     return Section(
         f"{w.drafts} drafts for each of {w.batch} requests",
         (
@@ -162,12 +166,8 @@ def speculation_section(d: Deployment) -> Section:
             ),
             Figure("verify_bound_s", drafted_s, "ms"),
             Figure("verify_step_ratio", ratio, "x", "over a step without drafts"),
-            Figure(
-                "break_even_tokens_per_step",
-                speculation.break_even_tokens_per_step(ratio),
-                "x",
-                "tokens a request must get per step, drafting free",
-            ),
+            *drafting,
+            Figure("break_even_tokens_per_step", break_even, "x", remark),
         ),
     )
 
@@ -296,4 +296,18 @@ def _all_reduce_times(d: Deployment, count: int, payload: int) -> list[Figure]:
         Figure("all_reduces_s", one_s, "ms", f"{link.all_reduce_latency_s * 1e6:g} us each and the bytes, one token"),
         Figure("all_reduces_batch_s", many_s, "ms", f"{w.batch} tokens"),
         Figure("decode_with_all_reduces_s", bound_s + one_s, "ms", "one request; the bound and what it waits for"),
+    ]
+
+
+def _drafting(d: Deployment) -> list[Figure]:
+    """By a model: its steps one after the other, and its KV beside that of the model it drafts for."""
+    draft, w = d.draft, d.workload
+    if draft is None:
+        return []
+    one_s = step_bound_s(draft, decode_step(w.batch, w.total_tokens))
+    share = speculation.draft_kv_share(draft.token_bytes, d.token_bytes)
+    return [
+        Figure("draft_weight_bytes", draft.weight_bytes, "GB", draft.shape.name),
+        Figure("draft_kv_share", share, "%", "of this model's KV"),
+        Figure("drafting_s", w.drafts * one_s, "ms", f"{w.drafts} steps of the draft model"),
     ]
