@@ -22,6 +22,7 @@ from octavo.model.program import CacheLayer
     ("text", "case"),
     [
         ("decode:16:200", StepCase(16, 1, 200)),
+        ("verify:4:8:200", StepCase(4, 9, 200, verifies=True)),
         ("prefill:128", StepCase(1, 128, 128)),
         ("prefill:128:512", StepCase(1, 128, 512)),
     ],
@@ -31,7 +32,9 @@ def test_cases_are_read_as_they_are_written(text: str, case: StepCase) -> None:
     assert str(case) == text
 
 
-@pytest.mark.parametrize("text", ["decode:16", "prefill", "decode:0:5", "prefill:8:4", "x:1", "decode:a:b"])
+@pytest.mark.parametrize(
+    "text", ["decode:16", "prefill", "decode:0:5", "prefill:8:4", "x:1", "decode:a:b", "verify:1:5:5"]
+)
 def test_other_cases_are_refused_with_what_is_possible(text: str) -> None:
     with pytest.raises(ConfigError, match="decode:BATCH:CONTEXT"):
         StepCase.parse(text)
@@ -50,6 +53,13 @@ def test_a_batch_has_its_own_blocks_for_every_sequence_and_group() -> None:
     assert (batch.slot_mapping // BLOCK_SIZE == np.repeat(batch.block_tables[:, :, 2], 5, axis=1)).all()
     assert (batch.slot_mapping % BLOCK_SIZE == batch.positions % BLOCK_SIZE).all()
     assert batch.token_ids.max() < 50
+
+
+def test_every_token_of_a_step_that_verifies_has_a_row_of_logits() -> None:
+    layers, case = (CacheLayer(1, 8),), StepCase(2, 3, 20, verifies=True)
+    batch = make_batch(layout_of(layers, blocks_for(layers, [case])), case, vocab_size=50)
+    assert batch.logit_rows.tolist() == list(range(6))
+    assert (case.logit_rows, case.shape.rows) == (6, 6)
 
 
 def test_times_of_a_stage_are_added_up_over_its_places() -> None:

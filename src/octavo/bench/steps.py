@@ -24,10 +24,13 @@ class StepCase:
     sequences: int
     tokens: int
     context: int
+    verifies: bool = False
+    """All tokens but a sequence's first are drafts: each has a row of logits. Else only the last has one."""
 
     @classmethod
     def parse(cls, text: str) -> "StepCase":
-        """`decode:BATCH:CONTEXT`, `prefill:TOKENS`, or `prefill:TOKENS:CONTEXT` for a later piece of a prompt.
+        """`decode:BATCH:CONTEXT`, `verify:BATCH:DRAFTS:CONTEXT`, `prefill:TOKENS`, or `prefill:TOKENS:CONTEXT` for a
+        later piece of a prompt.
 
         Raises:
             ConfigError: anything else.
@@ -36,13 +39,18 @@ class StepCase:
         match kind, [int(number) for number in numbers if number.isdigit() and int(number) > 0]:
             case "decode", [sequences, context]:
                 return cls(sequences, 1, context)
+            case "verify", [sequences, drafts, context] if drafts < context:
+                return cls(sequences, 1 + drafts, context, verifies=True)
             case "prefill", [tokens]:
                 return cls(1, tokens, tokens)
             case "prefill", [tokens, context] if tokens <= context:
                 return cls(1, tokens, context)
-        raise ConfigError("case", text, "must be decode:BATCH:CONTEXT, prefill:TOKENS or prefill:TOKENS:CONTEXT")
+        forms = "decode:BATCH:CONTEXT, verify:BATCH:DRAFTS:CONTEXT, prefill:TOKENS or prefill:TOKENS:CONTEXT"
+        raise ConfigError("case", text, f"must be {forms}")
 
     def __str__(self) -> str:
+        if self.verifies:
+            return f"verify:{self.sequences}:{self.tokens - 1}:{self.context}"
         if self.tokens == 1:
             return f"decode:{self.sequences}:{self.context}"
         return f"prefill:{self.tokens}" + (f":{self.context}" if self.context > self.tokens else "")
@@ -52,9 +60,13 @@ class StepCase:
         return self.sequences * self.tokens
 
     @property
+    def logit_rows(self) -> int:
+        return self.total_tokens if self.verifies else self.sequences
+
+    @property
     def shape(self) -> StepShape:
-        """The step as `octavo.model.cost` prices it: one row of logits per sequence."""
-        return StepShape((self.tokens,) * self.sequences, (self.context,) * self.sequences, self.sequences)
+        """The step as `octavo.model.cost` prices it."""
+        return StepShape((self.tokens,) * self.sequences, (self.context,) * self.sequences, self.logit_rows)
 
 
 def layout_of(layers: Sequence[CacheLayer], num_blocks: int, dtype: KVDtype = KVDtype.FP16) -> KVLayout:
@@ -90,7 +102,7 @@ def build_executor(
         threads=threads,
         isa=isa,
         max_tokens=max(case.total_tokens for case in cases),
-        max_rows=max(case.sequences for case in cases),
+        max_rows=max(case.logit_rows for case in cases),
         max_seqs=max(case.sequences for case in cases),
         max_positions=max(case.context for case in cases),
     )
@@ -115,7 +127,7 @@ def make_batch(layout: KVLayout, case: StepCase, vocab_size: int, seed: int = 0)
         context_lens=np.full(case.sequences, case.context, np.int32),
         block_tables=tables,
         slot_mapping=slots.astype(np.int32),
-        logit_rows=starts[1:] - 1,
+        logit_rows=np.arange(case.total_tokens, dtype=np.int32) if case.verifies else starts[1:] - 1,
     )
 
 
