@@ -21,11 +21,11 @@ TEXTS = Path(__file__).with_name("workloads")
 CROWD = 32
 
 RENAMES = {
-    "ledger": ("balance_of -> owed_to", "Ledger -> Cashbook", "balances -> saldo", "transfers -> payments"),
+    "ledger": ("balance_of -> owed_to", "person -> friend", "balances -> saldo", "transfers -> payments"),
     "matrix": ("multiply -> product_of", "result -> answer", "zeros -> empty_matrix", "matrix -> table"),
-    "weather": ("Reading -> Measurement", "celsius -> degrees", "station -> site", "load_readings -> read_all"),
-    "queue": ("TaskQueue -> JobRunner", "startNext -> launchWaiting", "waiting -> pending", "finish -> complete"),
-    "grid": ("Grid -> Board", "cells_ -> values_", "check -> require_inside", "count_neighbours -> neighbours_of"),
+    "weather": ("Reading -> Measurement", "celsius -> degrees", "station -> site", "rain_mm -> rain_in_mm"),
+    "queue": ("running -> active", "startNext -> launchWaiting", "waiting -> pending", "finish -> complete"),
+    "grid": ("Grid -> Board", "cells_ -> values_", "check -> require_inside", "height_ -> rows_"),
     "orders": ("customers -> clients", "total_cents -> amount_cents", "city -> town", "full_name -> display_name"),
     "tokens": ("Token -> Symbol", "tokenize -> scan", "position -> offset", "source -> expression"),
     "cache": ("Cache -> Store", "Entry -> Item", "mutex -> lock", "entries -> items"),

@@ -34,7 +34,7 @@ from draft_crowds import CROWD, CROWDS, Question
 from engine_process import machine_cpu_seconds
 from pairing import rotated
 from spec_engine import Answers, SpecEngine
-from speculation_report import OFF, as_markdown
+from speculation_report import OFF, PROCESSOR, WALL, as_markdown
 
 from octavo.bench.machine import hardware, versions
 
@@ -152,7 +152,7 @@ def begin(options: argparse.Namespace, model: str) -> dict[str, Any]:
     result: dict[str, Any] = {
         "model": model,
         "threads": options.threads,
-        "clock": "processor time" if options.cpu_time else "wall",
+        "clock": PROCESSOR if options.cpu_time else WALL,
         "seed": options.seed,
         "hardware": hardware(),
         "versions": versions(),

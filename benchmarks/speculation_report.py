@@ -7,6 +7,7 @@ from typing import Any
 from pairing import Estimate, estimate
 
 OFF, AUTO = "off", "auto"
+WALL, PROCESSOR = "wall time", "processor time of the process"
 FREE_CHAT, CODE_EDIT, JSON_BY_SCHEMA = "free chat", "code edit", "JSON by schema"
 NEVER_LOSES = 0.97
 COLUMNS = (
@@ -119,7 +120,7 @@ def _heading(result: Mapping[str, Any]) -> str:
     drawing = "greedy" if result["seed"] is None else f"temperature 0.8, seeds from {result['seed']} on"
     return (
         f"# Speculation: {result['model']}\n\n{machine['cpu']}, {machine['usable_cores']} cores, {result['threads']} "
-        f"threads; {drawing}; prompts in the prefix cache; {result['clock']} time. Ratios are the time without "
+        f"threads; {drawing}; prompts in the prefix cache; clock: {result['clock']}. Ratios are the time without "
         "speculation over the time with it for the same tokens, round by round: median, and in brackets an interval "
         "of order statistics that holds the true median with the chance told. The tokens were equal in every round."
     )
@@ -155,7 +156,7 @@ def _conditions(result: Mapping[str, Any]) -> str:
     )
     records = [record for rounds in result["cells"].values() for one in rounds for record in one.values()]
     lines = [f"Command: `{result['command']}`. A round of a cell: {sizes}."]
-    if records and result["clock"] == "wall":
+    if records and result["clock"] == WALL:
         shares = sorted(record["others_cpu_s"] / (result["threads"] * record["elapsed_s"]) for record in records)
         lines.append(
             f"Others on the machine took {100 * shares[len(shares) // 2]:.1f} % of the processor time of a measurement "
