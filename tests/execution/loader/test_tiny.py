@@ -284,6 +284,17 @@ def test_transformers_runs_the_folder(tmp_path: Path, architecture: Any, vocabul
     assert chat.count("Hi") == 1
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_tokens_have_the_ids_of_the_file_whoever_reads_it(architecture: Any, tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    folder = write_tiny_model(tmp_path / "hf", TinyModel(architecture=architecture), format="safetensors")
+    document = json.loads((folder / "tokenizer.json").read_text())
+    ids = document["model"]["vocab"] | {token["content"]: token["id"] for token in document["added_tokens"]}
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert {token: tokenizer.token_to_id(token) for token in ids} == ids
+    assert sorted(ids.values()) == sorted(set(ids.values()))
+
+
 def test_public_package_reads_the_gguf(tmp_path: Path) -> None:
     gguf_package = pytest.importorskip("gguf")
     path = write_tiny_model(tmp_path / "m.gguf", TinyModel(tensor_type=TensorType.Q4_0))

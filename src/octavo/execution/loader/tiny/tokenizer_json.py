@@ -101,9 +101,12 @@ def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:
 
 
 def _bpe(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Added tokens with ids among the others' are the model's, too, as in files of GPT-2's kind: the library numbers all
+    that are not from the size of the model on, whatever their ids."""
     is_spm = vocabulary.kind == "spm"
     real = range(vocabulary.num_real)
-    in_model = {i for i in real if vocabulary.types[i] in (NORMAL, BYTE, UNKNOWN) or is_spm}
+    last = max(i for i in real if vocabulary.types[i] not in _ADDED)
+    in_model = {i for i in real if vocabulary.types[i] in (NORMAL, BYTE, UNKNOWN) or is_spm or i < last}
     return {
         "type": "BPE",
         "dropout": None,
