@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.end_to_end.conftest import serving
 from tests.end_to_end.test_constrained_calls import DIGIT, THINKING
@@ -70,15 +71,35 @@ def added_up(parts: list[dict[str, Any]]) -> list[Any]:
     return [texts, calls, ids, rows, parts[-1]["finish_reason"], parts[-1]["stop_reason"]]
 
 
-def test_mixtures_have_their_answers_in_any_company(tiny_file: str) -> None:
+Asked = list[tuple[dict[str, Any], list[Any]]]
+TIGHT = {
+    "num_kv_blocks": 64,
+    "max_num_batched_tokens": 37,
+    "max_num_seqs": 9,
+    "kv_host_memory_bytes": 300_000,
+    "admission_conservativeness": 0.0,
+}
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_file: str) -> Asked:
+    """Bodies and what is answered to each by itself."""
     chance = random.Random(6)
     bodies = [random_body(chance) for _ in range(COUNT)]
     with serving(tiny_file, chat_template=THINKING) as roomy:
-        alone = [ask(roomy.url, body) for body in bodies]
-    tight = {"num_kv_blocks": 110, "max_num_batched_tokens": 37, "max_num_seqs": 9, "kv_host_memory_bytes": 300_000}
-    with serving(tiny_file, chat_template=THINKING, **tight) as server, ThreadPoolExecutor(12) as pool:
+        return [(body, ask(roomy.url, body)) for body in bodies]
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"speculation": "suffix", "async_scheduling": True}], ids=["", "guessed ahead, planned ahead"]
+)
+def test_mixtures_have_their_answers_in_any_company(tiny_file: str, alone: Asked, fields: dict[str, Any]) -> None:
+    chance = random.Random(7)
+    with serving(tiny_file, chat_template=THINKING, **TIGHT, **fields) as server, ThreadPoolExecutor(12) as pool:
         for stream in (False, True):
-            order = chance.sample(range(COUNT), COUNT)
-            answers = pool.map(lambda index, stream=stream: ask(server.url, bodies[index], stream=stream), order)
-            for index, answer in zip(order, answers, strict=True):
-                assert answer == alone[index], bodies[index]
+            order = chance.sample(alone, COUNT)
+            answers = pool.map(lambda asked, stream=stream: ask(server.url, asked[0], stream=stream), order)
+            for (body, expected), answer in zip(order, answers, strict=True):
+                assert answer == expected, body
+        counters = httpx.get(f"{server.url}/load").json()["counters"]
+    assert counters["preemptions"] > 0 and counters["accepted_draft_tokens"] >= (200 if fields else 0)

@@ -46,7 +46,8 @@ def serving(model: str, fields: Fields, folder: Path) -> Iterator[str]:
     Args:
         folder: for its log.
     """
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in fields.items()]
+    named = [(f"--{name.replace('_', '-')}", value) for name, value in fields.items()]
+    flags = [flag if value is True else f"{flag}={value}" for flag, value in named]
     command = [sys.executable, "-c", SERVE, model, "--port=0", *flags]
     with (
         (folder / "server.log").open("w+") as log,

@@ -8,8 +8,10 @@ from octavo.engine.speculation import PROPOSERS
 from tests.equality import guessers
 from tests.equality.baseline import Baseline
 from tests.equality.conftest import TinyBaseline
+from tests.equality.core_process import CoreProcess
 from tests.equality.guessers import Guesser, Oracle
 from tests.equality.settings import NOTHING_FORESEEN, Again, Crowd, Setting, Streamed, pool_of
+from tests.equality.test_tiers import HOST, PushedOut, Restarted, small_pool
 from tests.equality.test_tiny import AHEAD, SMALL_POOLS
 from tests.equality.tiny_models import FAMILIES, POISONABLE
 from tests.equality.workload import failing, poisoned, reverse, shuffled
@@ -91,6 +93,31 @@ def test_a_small_pool(tiny_baseline: TinyBaseline, speculating, family: str, set
 @pytest.mark.parametrize("kv_cache_dtype", ["int8", "fp8"])
 def test_codes_in_the_cache(tiny_baseline: TinyBaseline, speculating, kv_cache_dtype: str) -> None:
     speculating(tiny_baseline("gemma3", "all", kv_cache_dtype), "half_right").check(Again({"block_size": 64}))
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["fp32", "bf16"])
+def test_other_floats_in_the_cache(tiny_baseline: TinyBaseline, speculating, kv_cache_dtype: str) -> None:
+    speculating(tiny_baseline("gemma3", "kernels", kv_cache_dtype), "half_right").check(Crowd(AHEAD))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_blocks_that_come_back_from_disk(tiny_baseline: TinyBaseline, speculating, tmp_path, family: str) -> None:
+    """What is kept was written beside drafts, right and wrong ones, and is read by others."""
+    fields = {"block_size": 4, **AHEAD} if family == "llama" else {}
+    speculating(tiny_baseline(family), "half_right").check(Restarted(tmp_path, fields))
+
+
+def test_blocks_that_come_back_from_host_memory(tiny_baseline: TinyBaseline, speculating) -> None:
+    baseline = speculating(tiny_baseline("gemma3", "growing"), "half_right")
+    pool = small_pool(baseline.model, "gemma3", baseline.fields["kv_cache_dtype"])
+    baseline.check(PushedOut({**pool, **HOST, "block_size": 4, **AHEAD}))
+
+
+@pytest.mark.parametrize("name", ["ngram", "suffix"])
+def test_beside_neighbours_that_leave(tiny_baseline: TinyBaseline, speculating, name: str) -> None:
+    """Through a core process; they leave with drafts under way."""
+    fields = AHEAD if name == "suffix" else {"block_size": 4, "prompt_lookup_min": 1}
+    speculating(tiny_baseline("llama"), name).check(CoreProcess(fields, neighbours_per_request=1, at_least=DRAFTED))
 
 
 @pytest.mark.parametrize("guesser", ["right", "half_right"])
