@@ -101,8 +101,8 @@ def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:
 
 
 def _bpe(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Added tokens with ids among the others' are the model's, too, as in files of GPT-2's kind: the library numbers all
-    that are not from the size of the model on, whatever their ids."""
+    """Added tokens with ids among the others' are the model's, too, as in files of GPT-2's kind: the library numbers
+    all that are not from the size of the model on, whatever their ids."""
     is_spm = vocabulary.kind == "spm"
     real = range(vocabulary.num_real)
     last = max(i for i in real if vocabulary.types[i] not in _ADDED)
