@@ -72,23 +72,24 @@ def engine_specs(
 ) -> list[EngineSpec]:
     """Octavo first, then the peers that have an environment. Engines that read GGUF get the same file, and one of each
     of `types` if llama.cpp, which makes them, is there."""
-    specs = [EngineSpec("octavo", _program(sys.executable, "octavo"), shape.setting(files.file))]
+    specs = [EngineSpec("octavo", program(sys.executable, "octavo"), shape.setting(files.file))]
     made = {kind: files.requantized(pythons.llama, kind) for kind in types} if pythons.llama else {}
     for kind, file in {"same file": files.file, **made}.items():
         if pythons.llama:
             setting = shape.setting(file, extra_buffers=extra_buffers)
-            specs.append(EngineSpec(f"llama.cpp, {kind}", _program(pythons.llama, "llama"), setting))
+            specs.append(EngineSpec(f"llama.cpp, {kind}", program(pythons.llama, "llama"), setting))
         if pythons.openvino:
             setting = shape.setting(file, cache_gib=1)
-            specs.append(EngineSpec(f"OpenVINO, {kind}", _program(pythons.openvino, "openvino"), setting))
+            specs.append(EngineSpec(f"OpenVINO, {kind}", program(pythons.openvino, "openvino"), setting))
     if pythons.vllm:
         setting = shape.setting(files.dequantized())
         cores = pythons.vllm_cores or f"0-{shape.threads - 1}"
-        specs.append(EngineSpec("vLLM", _program(pythons.vllm, "vllm"), setting, _vllm_environment(cores)))
+        specs.append(EngineSpec("vLLM", program(pythons.vllm, "vllm"), setting, _vllm_environment(cores)))
     return specs
 
 
-def _program(python: str, engine: str) -> list[str]:
+def program(python: str, engine: str) -> list[str]:
+    """The command of an engine's program, one of benchmarks/peers."""
     return [python, str(PROGRAMS / f"{engine}_peer.py")]
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/speculation.py [--models qwen2.5-coder-0.5b smollm2-135m] [--settings auto] [--rounds 9]
         [--workloads "code edit" ...] [--batches 1 4 16 32] [--threads 2] [--seed N] [--append]
+        [--llama-server PATH [--llama-gguf NAME=FILE ...] [--peer-only]]
     python benchmarks/speculation.py --profile [--drafts 1 2 4 8 16] [--context 300] [--seconds 60]
 
 Two engines of a model that differ only in `--speculation`: `off`, and each of --settings (`auto`, `suffix:4`: at most 4
@@ -16,6 +17,9 @@ Answers end where the model ends them, at most after SIZES tokens. With --cpu-ti
 process's processor time, which a busy machine hardly bends. Writes OUT_MODEL.json and OUT_MODEL.md, whatever ends it;
 --append adds rounds to what OUT_MODEL.json has, so that --models, --workloads, --batches and --rounds cut the whole.
 
+--llama-server adds a comparison with the speculation of llama.cpp's server at batch 1, on the same file and on others
+of --llama-gguf: see speculation_peer.py.
+
 --profile: what a step with drafts takes next to one without, by rows: see verify_steps.py.
 """
 
@@ -28,6 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import speculation_peer
 import verify_steps
 from comparison import progress
 from draft_crowds import CROWD, CROWDS, Question
@@ -37,6 +42,9 @@ from spec_engine import Answers, SpecEngine
 from speculation_report import OFF, PROCESSOR, WALL, as_markdown
 
 from octavo.bench.machine import hardware, versions
+from octavo.config import EngineConfig
+from octavo.engine.words import load_words
+from octavo.hub import resolve
 
 RESULTS = Path(__file__).with_name("results")
 MODELS = ("qwen2.5-coder-0.5b", "smollm2-135m")
@@ -192,6 +200,18 @@ def run(options: argparse.Namespace, model: str, result: dict[str, Any]) -> None
         bench.close()
 
 
+def run_peer(options: argparse.Namespace, model: str, result: dict[str, Any]) -> None:
+    """The comparison with llama.cpp, in place of an earlier one."""
+    files = resolve(model)
+    others = dict(one.split("=", 1) for one in options.llama_gguf)
+    peer = speculation_peer.Peer(
+        options.llama_server, {"same file": files.files[0], **{name: Path(path) for name, path in others.items()}}
+    )
+    words = load_words(EngineConfig.from_fields({"model": model}), files)
+    engines = speculation_peer.specs(files.files[0], peer, options.settings, options.threads)
+    result["peer"] = speculation_peer.compare(engines, speculation_peer.prompts_of(words.render_chat), options.rounds)
+
+
 def summary(records: dict[str, dict[str, Any]]) -> str:
     """A line for whoever waits."""
     off = records[OFF]["elapsed_s"]
@@ -210,16 +230,27 @@ def command_of(options: argparse.Namespace) -> str:
         if value in (None, False) or value == DEFAULTS.get(name):
             continue
         words.append(f"--{name.replace('_', '-')}")
-        if name in ("out", "llama_server", "work_dir"):
+        if name in ("out", "llama_server"):
             words.append("PATH")
+        elif name == "llama_gguf":
+            words += [f"{one.split('=')[0]}=PATH" for one in value]
         elif value is not True:
             words += [str(one) for one in (value if isinstance(value, list) else [value])]
     return shlex.join(words)
 
 
+def page(result: dict[str, Any]) -> str:
+    """All tables."""
+    if "peer" not in result:
+        return as_markdown(result)
+    heading = f"## Next to llama.cpp's server, one request at a time\n\n{len(result['peer']['rounds'])} rounds.\n"
+    return f"{as_markdown(result)}\n{heading}\n{speculation_peer.table(result['peer'])}\n"
+
+
 def write(options: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Keeps figures and tables."""
     beside(options, result["model"], ".json").write_text(json.dumps(result, indent=1) + "\n")
-    beside(options, result["model"], ".md").write_text(as_markdown(result))
+    beside(options, result["model"], ".md").write_text(page(result))
 
 
 def profile(options: argparse.Namespace) -> None:
@@ -258,6 +289,8 @@ DEFAULTS: dict[str, Any] = {
     "context": 300,
     "seconds": 60.0,
     "stop_after": float("inf"),
+    "llama_gguf": [],
+    "out": RESULTS / "speculation",
 }
 
 
@@ -278,7 +311,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--drafts", type=int, nargs="+", help="--profile: of each request")
     parser.add_argument("--context", type=int, help="--profile: tokens of each request")
     parser.add_argument("--seconds", type=float, help="--profile: about so long per model")
-    parser.add_argument("--out", type=Path, default=RESULTS / "speculation", help="without model and ending")
+    parser.add_argument("--llama-server", metavar="PATH", help="llama.cpp's server: compare with it, too")
+    parser.add_argument("--llama-gguf", nargs="+", metavar="NAME=FILE", help="what it runs beside the same file")
+    parser.add_argument("--peer-only", action="store_true", help="only that comparison")
+    parser.add_argument("--out", type=Path, help="without model and ending")
     parser.set_defaults(**DEFAULTS)
     return parser.parse_args()
 
@@ -288,6 +324,8 @@ def main() -> None:
     options = parse()
     if options.cpu_time and options.threads != 1:
         raise SystemExit("--cpu-time needs --threads 1: the work of several threads takes less than the sum of theirs")
+    if options.peer_only and options.llama_server is None:
+        raise SystemExit("--peer-only needs --llama-server PATH")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     if options.profile:
         profile(options)
@@ -295,10 +333,13 @@ def main() -> None:
     for model in options.models:
         result = begin(options, model)
         try:
-            run(options, model, result)
+            if not options.peer_only:
+                run(options, model, result)
+            if options.llama_server is not None:
+                run_peer(options, model, result)
         finally:
             write(options, result)
-        print(as_markdown(result), flush=True)
+        print(page(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ class Octavo:
             threads=setting["threads"],
             max_num_seqs=setting["max_seqs"],
             enable_prefix_caching=False,
+            **setting.get("options", {}),
         )
         self.versions = versions()
         info = self._llm.info
@@ -34,7 +35,9 @@ class Octavo:
         ledgers = [choice.stats for choice in choices]
         last_first = max(ledger.first_token_s for ledger in ledgers)
         first_s = last_first - min(ledger.arrival_s for ledger in ledgers)
-        return Run(elapsed_s, first_s, [list(choice.token_ids) for choice in choices])
+        drafts = sum(ledger.num_draft_tokens for ledger in ledgers)
+        right = sum(ledger.num_accepted_draft_tokens for ledger in ledgers)
+        return Run(elapsed_s, first_s, [list(choice.token_ids) for choice in choices], drafts, right)
 
 
 if __name__ == "__main__":

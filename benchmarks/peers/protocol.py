@@ -31,6 +31,10 @@ class Run:
     """From giving the prompts until the last of them has its first token."""
     tokens: list[list[int]]
     """Per prompt."""
+    drafts: int = 0
+    """Tokens that were tried before they were known."""
+    right_drafts: int = 0
+    """Of these, those that came."""
 
 
 class Engine(Protocol):

@@ -201,3 +201,54 @@ def test_the_profile_has_a_line_for_each_number_of_drafts(tmp_path: Path) -> Non
         (2, 2, 6),
     ]
     assert all(step["step_ms"] > step["forward_ms"] > 0 for step in steps)
+
+
+# ---- next to llama.cpp
+
+
+def peer_record(decode: float, token: int, drafts: int = 0, right: int = 0) -> dict[str, object]:
+    return {"decode": decode, "tokens": [token], "drafts": drafts, "right_drafts": right}
+
+
+def test_engines_are_compared_with_their_own_selves_and_with_our_best(bench: ModuleType) -> None:
+    rounds = [
+        {
+            "octavo off": peer_record(10, 1),
+            "octavo auto": peer_record(30, 1, 8, 6),
+            "llama.cpp off, same file": peer_record(5, 2),
+            "llama.cpp ngram-simple 4, 16, same file": peer_record(10, right_token, 16, 4),
+        }
+        for right_token in (2, 3)
+    ]
+    names = {name: {} for name in rounds[0]} | {"llama.cpp ngram-mod, same file": {"error": "it died"}}
+    page = bench.speculation_peer.table({"engines": names, "rounds": [{"code edit": one} for one in rounds]})
+    lines = page.splitlines()
+    three, two = "**3.00** [3.00, 3.00; 50 %]", "**2.00** [2.00, 2.00; 50 %]"
+    assert f"| code edit | octavo off | 10.0 | - | {three} | - | - |" in lines
+    assert f"| code edit | octavo auto | 30.0 | {three} | - | 12 of 16 | 2 of 2 |" in lines
+    assert (
+        f"| code edit | llama.cpp ngram-simple 4, 16, same file | 10.0 | {two} | {three} | 8 of 32 | 1 of 2 |" in lines
+    )
+    assert lines[-1] == "Failed: llama.cpp ngram-mod, same file: it died"
+
+
+def test_every_engine_runs_its_file_with_its_kind_of_speculation(bench: ModuleType, tmp_path: Path) -> None:
+    peer = bench.speculation_peer.Peer("server", {"same file": tmp_path / "a.gguf", "Q4_0": tmp_path / "b.gguf"})
+    specs = bench.speculation_peer.specs(tmp_path / "a.gguf", peer, [AUTO], 2)
+    assert len({spec.name for spec in specs}) == len(specs) == 2 + 2 * len(bench.speculation_peer.KINDS)
+    assert specs[1].setting["options"] == {"speculation": AUTO}
+    assert specs[-1].setting["model"] == str(tmp_path / "b.gguf")
+    assert specs[-1].setting["arguments"] == list(bench.speculation_peer.KINDS["ngram-cache"])
+    assert all(spec.setting["threads"] == 2 for spec in specs)
+
+
+def test_an_engine_of_ours_is_asked_as_peers_are(bench: ModuleType, tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny.gguf")
+    peer = bench.speculation_peer
+    engines = [spec for spec in peer.specs(model, peer.Peer("none", {}), ["suffix:4"], 1) if "octavo" in spec.name]
+    result = peer.compare(engines, {"code edit": [[5, 6, 7, 5, 6]]}, 1)
+    (cells,) = result["rounds"]
+    off, drafted = cells["code edit"]["octavo off"], cells["code edit"]["octavo suffix:4"]
+    assert off["tokens"] == drafted["tokens"]
+    assert len(off["tokens"]) == peer.OUTPUT_LEN
+    assert off["drafts"] == 0 < drafted["drafts"]
