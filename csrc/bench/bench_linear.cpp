@@ -1,6 +1,7 @@
 // Speed of the linear kernels on one core: thread CPU time, 20th percentile of many short calls, so that neighbours on
 // a shared machine disturb little. Weights rotate over 160 MB of copies: with few rows they stream from memory.
-//   bench_linear [auto|amx|avx512|avx2|portable] [FORMAT K N]...      without shapes: the table of docs/kernels.md
+//   bench_linear [auto|amx|avx512|avx2|portable] [rows=1,2,9] [FORMAT K N]...
+// Without shapes, and rows: the table of docs/kernels.md.
 #include <time.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ const std::vector<Shape> kShapes = {{"Q4_1", 576, 576},   {"Q4_1", 576, 1536}, {
                                     {"Q8_0", 576, 49152}, {"Q5_0", 896, 4864}, {"Q5_0", 640, 2048}, {"Q5_1", 896, 4864},
                                     {"Q4_K", 4864, 896},  {"Q4_K", 2048, 640}, {"Q5_K", 4864, 896}, {"Q6_K", 4864, 896},
                                     {"Q6_K", 2048, 640},  {"BF16", 576, 1536}, {"F16", 576, 1536},  {"F32", 576, 1536}};
-constexpr int kRows[] = {1, 2, 4, 8, 16, 32, 128};
+const std::vector<int> kRows = {1, 2, 4, 8, 16, 32, 128};
 constexpr size_t kStreamBytes = 160u << 20;
 constexpr int kOutputsPerCall = 3072;
 
@@ -148,24 +149,38 @@ struct Bench {
   }
 };
 
-void bench_shape(const LinearKernels& kernels, const Shape& shape) {
+void bench_shape(const LinearKernels& kernels, const Shape& shape, const std::vector<int>& all_rows) {
   Bench bench{kernels, linear_layout(format_named(shape.format), shape.n, shape.k), {}, {}, nullptr, nullptr};
   std::printf("%s K=%d N=%d (%.2f MB)\n", shape.format.c_str(), shape.k, shape.n,
               static_cast<double>(bench.w.num_tiles * bench.w.tile_bytes) / 1e6);
   bench.pack();
-  bench.quantize(kRows[std::size(kRows) - 1]);
-  for (int rows : kRows) bench.measure(rows);
+  bench.quantize(*std::max_element(all_rows.begin(), all_rows.end()));
+  for (int rows : all_rows) bench.measure(rows);
   std::printf("\n");
   std::free(bench.copies[0]);
   std::free(bench.panels);
   std::free(bench.y);
 }
 
+// "1,2,9"
+std::vector<int> numbers_in(const char* list) {
+  std::vector<int> numbers;
+  for (const char* at = list; at != nullptr; at = std::strchr(at, ',')) {
+    at += *at == ',';
+    numbers.push_back(std::atoi(at));
+  }
+  return numbers;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const LinearKernels& kernels = linear_kernels(resolve_isa(argc > 1 ? argv[1] : "auto"));
+  const bool has_rows = argc > 2 && std::strncmp(argv[2], "rows=", 5) == 0;
+  const std::vector<int> rows = has_rows ? numbers_in(argv[2] + 5) : kRows;
   std::vector<Shape> shapes;
-  for (int i = 2; i + 2 < argc; i += 3) shapes.push_back({argv[i], std::atoi(argv[i + 1]), std::atoi(argv[i + 2])});
-  for (const Shape& shape : shapes.empty() ? kShapes : shapes) bench_shape(kernels, shape);
+  for (int i = has_rows ? 3 : 2; i + 2 < argc; i += 3) {
+    shapes.push_back({argv[i], std::atoi(argv[i + 1]), std::atoi(argv[i + 2])});
+  }
+  for (const Shape& shape : shapes.empty() ? kShapes : shapes) bench_shape(kernels, shape, rows);
 }

@@ -10,14 +10,16 @@
 namespace octavo {
 namespace {
 
-constexpr int kFewestRows = 12;  // from here on AMX is faster
+// Where AMX is faster: from a tile that is nearly full on, but for rows that just begin a second one, which takes as long
+// as if it were half full.
+constexpr bool in_tiles(int rows) { return rows > 20 || (rows > 12 && rows <= kTileRows); }
 
-// From kFewestRows on, panels hold RowsGroup[ceil(rows / 16)][k / 32]: what tiles are loaded from, without a copy.
+// For such rows, panels hold RowsGroup[ceil(rows / 16)][k / 32]: what tiles are loaded from, without a copy.
 static_assert(kTileRows == kRowsTogether && sizeof(RowsGroup) <= kTileRows / kPanelRows * sizeof(ActGroup),
               "fits the memory of the panels");
 
 void quantize_rows(const float* x, int ldx, int row_begin, int row_end, int rows, int k, ActGroup* panels) {
-  if (rows < kFewestRows) {
+  if (!in_tiles(rows)) {
     return linear_kernels_avx512()->quantize_rows(x, ldx, row_begin, row_end, rows, k, panels);
   }
   const int groups = k / kGroup;
@@ -44,7 +46,7 @@ void run_blocks(const PackedLinear& w, const Activations& a, Output out, int til
 
 void run(const PackedLinear& w, const Activations& a, const float* bias, bool add, float* y, int ldy, int tile_begin,
          int tile_end) {
-  if (!w.int8_activations() || a.rows < kFewestRows) {
+  if (!w.int8_activations() || !in_tiles(a.rows)) {
     return linear_kernels_avx512()->run(w, a, bias, add, y, ldy, tile_begin, tile_end);
   }
   const Output out{bias, add, y, ldy};

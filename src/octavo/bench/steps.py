@@ -89,16 +89,18 @@ def build_executor(
     threads: int,
     isa: str,
     num_blocks: int | None = None,
+    kv_dtype: KVDtype = KVDtype.FP16,
 ) -> NativeExecutor:
     """An executor that can run any of the cases.
 
     Args:
         num_blocks: size of the block pool; None: what the largest case needs.
+        kv_dtype: number format of K and V.
     """
     return NativeExecutor(
         program,
         weights,
-        layout_of(program.cache_layers, num_blocks or blocks_for(program.cache_layers, cases)),
+        layout_of(program.cache_layers, num_blocks or blocks_for(program.cache_layers, cases), kv_dtype),
         threads=threads,
         isa=isa,
         max_tokens=max(case.total_tokens for case in cases),
