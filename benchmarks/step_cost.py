@@ -73,7 +73,7 @@ def kind_of(stage: str) -> str:
     if stage == "attention":
         return "attention"
     if stage.startswith("linear"):
-        return "logits" if any(name in stage for name in ("embed", "head")) else "linears"
+        return "logits" if any(name in stage for name in ("embed", "head", "output")) else "linears"
     return "row ops"
 
 
