@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from octavo.engine import fingerprint
-from octavo.engine.fingerprint import numerics_fingerprint, weights_name
+from octavo.engine.fingerprint import Computed, numerics_fingerprint, weights_name
 from octavo.execution.loader import open_checkpoint
 from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 from octavo.execution.quant import TensorType
@@ -45,8 +45,9 @@ def of(model: Model, **choices: object) -> str:
     program, weights = model
     kv_layout = choices.pop("layout", layout(program))
     executor, name = choices.pop("executor", "native"), choices.pop("name", "weights")
+    second = choices.pop("second", None)
     assert not choices
-    return numerics_fingerprint(name, program, weights, kv_layout, executor)  # type: ignore[arg-type]
+    return numerics_fingerprint(Computed(name, program, weights), kv_layout, executor, second)  # type: ignore[arg-type]
 
 
 def test_it_changes_with_what_changes_bits(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +66,9 @@ def test_it_changes_with_what_changes_bits(model: Model, tmp_path: Path, monkeyp
         "ops": of((fewer_ops, weights)),
         "linear methods": of(loaded(tmp_path / "q8.gguf", tensor_type=TensorType.Q8_0)),
         "family": of(loaded(tmp_path / "qwen.gguf", architecture="qwen2")),
+        "second model": of(model, second=Computed("second", program, weights)),
+        "another second model": of(model, second=Computed("third", program, weights)),
+        "second model of other ops": of(model, second=Computed("second", fewer_ops, weights)),
         "placement": of(model, layout=msgspec.structs.replace(layout(program), placement=((0, 1), (0, 0)))),
     }
     monkeypatch.setattr(fingerprint, "NUMERICS_VERSION", fingerprint.NUMERICS_VERSION + 1)

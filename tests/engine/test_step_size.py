@@ -28,13 +28,13 @@ SMALL, LARGE = program_of(1024, 100), program_of(4096, 420)  # 105 million and 7
 
 
 def budget(program: Program, threads: int, isa: str) -> int:
-    return with_step_size(SchedulerConfig(), program, threads, isa).max_num_batched_tokens
+    return with_step_size(SchedulerConfig(), [program], threads, isa).max_num_batched_tokens
 
 
 def test_what_is_given_stays() -> None:
     config = SchedulerConfig(max_num_seqs=3, max_num_batched_tokens=17)
-    assert with_step_size(config, SMALL, 8, "amx") == config
-    assert with_step_size(replace(config, max_num_seqs=0), SMALL, 2, "amx").max_num_batched_tokens == 17
+    assert with_step_size(config, [SMALL], 8, "amx") == config
+    assert with_step_size(replace(config, max_num_seqs=0), [SMALL], 2, "amx").max_num_batched_tokens == 17
 
 
 @pytest.mark.parametrize("isa", ["portable", "avx2", "avx512", "amx"])
@@ -52,4 +52,9 @@ def test_a_budget_is_half_a_second_of_work() -> None:
 
 @pytest.mark.parametrize(("threads", "seqs"), [(1, 64), (2, 64), (4, 128), (64, 256)])
 def test_sequences_follow_the_threads(threads: int, seqs: int) -> None:
-    assert with_step_size(SchedulerConfig(), SMALL, threads, "avx2").max_num_seqs == seqs
+    assert with_step_size(SchedulerConfig(), [SMALL], threads, "avx2").max_num_seqs == seqs
+
+
+def test_both_models_count_where_a_second_one_runs_all_tokens() -> None:
+    both = with_step_size(SchedulerConfig(), [LARGE, LARGE], 8, "avx512").max_num_batched_tokens
+    assert both == pytest.approx(budget(LARGE, 8, "avx512") / 2, abs=GRANULE)

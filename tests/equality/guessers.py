@@ -37,6 +37,9 @@ class Guesser:
                 self._tokens[slot] += token_ids
         return ()
 
+    def close(self) -> None:
+        """See `Proposer`."""
+
 
 class Oracle:
     """Has seen all answers. Where several begin alike it takes one of them."""

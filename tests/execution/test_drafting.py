@@ -61,6 +61,9 @@ class Guesser:
         self.told.append(("ran", *step.slots))
         return self.lost
 
+    def close(self) -> None:
+        self.told.append(("close",))
+
 
 def runner_with(guess: Guess) -> tuple[Runner, RecordingExecutor, Guesser]:
     executor, guesser = RecordingExecutor(), Guesser(guess)
@@ -200,3 +203,18 @@ def test_what_the_runner_holds_cannot_be_written() -> None:
 
     guesser.propose = propose  # type: ignore[method-assign]
     assert runner.execute(drafted(1, 2, "a", most=1)).token_ids == ((4,),)
+
+
+def test_it_is_closed_with_the_runner_which_its_failure_does_not_hold_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, executor, guesser = runner_with(lambda slot, token: ())
+    closed = []
+    monkeypatch.setattr(executor, "close", lambda: closed.append(list(guesser.told)))
+    runner.close()
+    assert closed == [[("close",)]], "before the executor whose memory it may use"
+
+    def close() -> None:
+        raise OSError
+
+    monkeypatch.setattr(guesser, "close", close)
+    runner.close()
+    assert len(closed) == 2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ from octavo.config import EngineConfig
 from octavo.decoding.sampler import NativeSampler
 from octavo.decoding.speculation.build import Surroundings
 from octavo.engine.core import EngineCore
-from octavo.engine.fingerprint import numerics_fingerprint, weights_name
+from octavo.engine.executors import Executors, ExecutorSizes, Loaded
+from octavo.engine.fingerprint import Computed, numerics_fingerprint, weights_name
 from octavo.engine.grammars import StructuredOutput, load_tokenizer, with_grammars
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.kv_sockets import EventSockets, bind_sockets
@@ -21,19 +22,19 @@ from octavo.engine.logits_processors import load_processors
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
+from octavo.engine.second_model import FirstModel, SecondModel, load_second
 from octavo.engine.speculation import draft_counts_of, proposer_of, require_known
 from octavo.engine.start_log import PhaseTimes, warn_of_threads
 from octavo.engine.step_size import with_step_size
 from octavo.execution.loader import Checkpoint, open_checkpoint
-from octavo.execution.native.executor import NativeExecutor
 from octavo.execution.protocols import ProgramExecutor, Proposer, Sampler
-from octavo.execution.reference.executor import ReferenceExecutor
 from octavo.execution.runner import Runner
-from octavo.execution.weights import LoadedWeight, load_model, weight_bytes
+from octavo.execution.weights import load_model, weight_bytes
 from octavo.hub.files import ModelFiles
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pins
 from octavo.kv.spec import bytes_per_token
+from octavo.kv.tiers import Tiers
 from octavo.model.program import Program
 from octavo.platform.cpu import describe_machine
 from octavo.scheduling.scheduler import Scheduler
@@ -90,38 +91,37 @@ def _build(
     checkpoint = open_checkpoint(files.files)
     times.mark("open", clock())
     program, weights = load_model(checkpoint)
+    first = Loaded(program, weights)
     valid_vocab_size = min(program.vocab_size, _tokenizer_size(config, files, checkpoint, program))
     processors = load_processors(config.execution.logits_processors, valid_vocab_size)
+    second = load_second(FirstModel(config, files, first, valid_vocab_size))
+    first, beside = (first, None) if second is None else (second.first, second.loaded)
     times.mark("program", clock())
     machine = describe_machine()
     threads, isa = config.execution.threads or machine.usable_cores, _native.resolve_isa(config.execution.isa)
     warn_of_threads(threads, machine.usable_cores)
-    config = replace(config, scheduler=with_step_size(config.scheduler, program, threads, isa))
-    num_weight_bytes = sum(weight_bytes(weights).values())
-    memory = plan_memory(config, program, machine.available_memory_bytes - num_weight_bytes)
+    programs = [loaded.program for loaded in (first, beside) if loaded is not None]
+    config = replace(config, scheduler=with_step_size(config.scheduler, programs, threads, isa))
+    draft_bytes = 0 if second is None else second.num_weight_bytes
+    num_weight_bytes = sum(weight_bytes(first.weights).values()) + draft_bytes
+    free_bytes = machine.available_memory_bytes - num_weight_bytes
+    memory = plan_memory(config, program, free_bytes, () if beside is None else beside.program.cache_layers)
     counts = draft_counts_of(config.speculation, config.scheduler)
-    loaded = _Loaded(config, program, weights, memory, threads, isa, 0 if counts is None else counts.most_per_step)
-    executor, pool = _EXECUTORS[config.execution.executor](loaded)
+    sizes = _sizes(config, memory, threads, isa, 0 if counts is None else counts.most_per_step)
+    executors = Executors(config, sizes, first, beside)
     times.mark("pack", clock())
-    native = NativeSampler(pool, program.vocab_size, valid_vocab_size, loaded.isa, processors)
-    instrumented, plain = instrument(executor, native)
+    native = NativeSampler(executors.pool, program.vocab_size, valid_vocab_size, isa, processors)
+    instrumented, plain = instrument(executors.model, native)
     guided = _with_grammars(plain, config, files, tokenizer, valid_vocab_size)
     grammars, sampler = (None, plain) if guided is None else guided
-    lookup = (config.speculation.prompt_lookup_min, config.speculation.prompt_lookup_max)
-    around = Surroundings(forced=None if guided is None else guided.sampler, ngram_sizes=lookup)
-    proposer = proposer_of(config.speculation, around)
-    runner = _runner(loaded, instrumented, sampler, proposer, clock)
-    fingerprint = _fingerprint(loaded, files)
+    runner = _runner(sizes, instrumented, sampler, _proposer(config, guided, second, executors), clock)
+    fingerprint = _fingerprint(config, memory, files, first, second)
     manager, pins = _kv(config, memory, fingerprint)
-    tiers, desk, found_tiers = open_tiers(config.cache, executor, manager, fingerprint)
+    tiers, desk, found_tiers = open_tiers(config.cache, executors.model, manager, fingerprint)
     parts = (config.scheduler, manager, memory.max_model_len, policy, pins, tiers)
     scheduler = Scheduler(*parts, compiles_grammars=grammars is not None, draft_counts=counts)
     names = config.model.served_model_name or (files.name,)
-    publisher = None if sockets is None else KVPublisher(sockets, config.kv_events, memory.layout, names[0])
-    if publisher is not None:
-        manager.observe(publisher.observer)
-        if tiers is not None:
-            tiers.observe(publisher.observer)
+    publisher = None if sockets is None else _publisher(sockets, config, names[0], manager, tiers)
     times.mark("rest", clock())
     info = EngineInfo(
         model=files.name,
@@ -144,7 +144,7 @@ def _build(
         max_num_seqs=config.scheduler.max_num_seqs,
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         threads=threads,
-        isa=loaded.isa,
+        isa=isa,
         kv_root=manager.chain_root.hex(),
         async_scheduling=scheduler.max_in_flight > 1,
         kv_events=None if publisher is None else publisher.info,
@@ -152,41 +152,36 @@ def _build(
         reads_priority=policy.reads_priority,
         logits_processors=tuple(processors),
         speculation=config.speculation.speculation,
+        draft_weight_bytes=draft_bytes,
+        draft_kv_bytes_per_token=memory.beside_bytes_per_token,
         start_s=times.seconds,
     )
     return EngineCore(scheduler, runner, clock, publisher, desk, grammars), info
 
 
-def _pins(config: EngineConfig, manager: KVManager, memory: MemoryPlan) -> Pins:
-    return Pins(
-        manager,
-        memory.max_model_len,
-        max_share=config.cache.max_pinned_share,
-        max_tokens_per_tenant=config.cache.max_pinned_tokens_per_key,
-    )
+def _proposer(
+    config: EngineConfig, guided: StructuredOutput | None, second: SecondModel | None, executors: Executors
+) -> Proposer | None:
+    if second is not None and executors.second is not None:
+        return second.proposer(executors.second)
+    lookup = (config.speculation.prompt_lookup_min, config.speculation.prompt_lookup_max)
+    around = Surroundings(forced=None if guided is None else guided.sampler, ngram_sizes=lookup)
+    return proposer_of(config.speculation, around)
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """What an executor is built from."""
-
-    config: EngineConfig
-    program: Program
-    weights: Mapping[str, LoadedWeight]
-    memory: MemoryPlan
-    threads: int
-    isa: str
-    num_drafts: int
-    """Most of a step."""
-
-    @property
-    def max_rows(self) -> int:
-        """Most rows of logits of a step."""
-        return self.config.scheduler.max_num_seqs + self.num_drafts
+def _publisher(
+    sockets: EventSockets, config: EngineConfig, name: str, manager: KVManager, tiers: Tiers | None
+) -> KVPublisher:
+    """A publisher that is told of what comes and goes."""
+    publisher = KVPublisher(sockets, config.kv_events, manager.layout, name)
+    manager.observe(publisher.observer)
+    if tiers is not None:
+        tiers.observe(publisher.observer)
+    return publisher
 
 
 def _runner(
-    loaded: _Loaded,
+    sizes: ExecutorSizes,
     executor: ProgramExecutor,
     sampler: Sampler,
     proposer: Proposer | None,
@@ -195,8 +190,8 @@ def _runner(
     return Runner(
         executor,
         sampler,
-        max_num_seqs=loaded.config.scheduler.max_num_seqs,
-        max_model_len=loaded.memory.max_model_len,
+        max_num_seqs=sizes.max_seqs,
+        max_model_len=sizes.max_positions,
         clock=clock,
         proposer=proposer,
     )
@@ -231,34 +226,27 @@ def _with_grammars(
     return with_grammars(sampler, loader, vocab_size)
 
 
-def _fingerprint(loaded: _Loaded, files: ModelFiles) -> str:
-    lasting = loaded.config.cache.kv_disk_path is not None
-    name, kind = weights_name(files, lasting=lasting), loaded.config.execution.executor
-    return numerics_fingerprint(name, loaded.program, loaded.weights, loaded.memory.layout, kind)
+def _fingerprint(
+    config: EngineConfig, memory: MemoryPlan, files: ModelFiles, first: Loaded, second: SecondModel | None
+) -> str:
+    name = weights_name(files, lasting=config.cache.kv_disk_path is not None)
+    model = Computed(name, first.program, first.weights)
+    if second is None:
+        return numerics_fingerprint(model, memory.layout, config.execution.executor)
+    beside = Computed(second.weights_name, second.loaded.program, second.loaded.weights)
+    return numerics_fingerprint(model, memory.layout, config.execution.executor, beside)
 
 
-def _build_native(loaded: _Loaded) -> tuple[ProgramExecutor, _native.ThreadPool]:
-    scheduler = loaded.config.scheduler
-    executor = NativeExecutor(
-        loaded.program,
-        loaded.weights,
-        loaded.memory.layout,
-        threads=loaded.threads,
-        isa=loaded.isa,
-        max_tokens=scheduler.max_num_batched_tokens,
-        max_rows=loaded.max_rows,
-        max_seqs=scheduler.max_num_seqs,
-        max_positions=loaded.memory.max_model_len,
+def _sizes(config: EngineConfig, memory: MemoryPlan, threads: int, isa: str, num_drafts: int) -> ExecutorSizes:
+    return ExecutorSizes(
+        layout=memory.layout,
+        threads=threads,
+        isa=isa,
+        max_tokens=config.scheduler.max_num_batched_tokens,
+        max_seqs=config.scheduler.max_num_seqs,
+        max_positions=memory.max_model_len,
+        num_drafts=num_drafts,
     )
-    return executor, executor.pool
-
-
-def _build_reference(loaded: _Loaded) -> tuple[ProgramExecutor, _native.ThreadPool]:
-    executor = ReferenceExecutor(loaded.program, loaded.weights, loaded.memory.layout, max_rows=loaded.max_rows)
-    return executor, _native.ThreadPool(loaded.threads)
-
-
-_EXECUTORS = {"native": _build_native, "reference": _build_reference}
 
 
 def _tokenizer_size(config: EngineConfig, files: ModelFiles, checkpoint: Checkpoint, program: Program) -> int:

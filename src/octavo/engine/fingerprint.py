@@ -7,6 +7,7 @@ only if theirs are equal. Instruction set, threads, sizes of pool and batch are 
 import sys
 from collections.abc import Mapping
 from hashlib import sha256
+from typing import NamedTuple
 
 from octavo.execution.weights import LoadedWeight
 from octavo.hub.cache import sha256_of
@@ -20,23 +21,37 @@ or lay a block out otherwise: another order of sums, another rounding or polynom
 A change of the program (its ops, their order, their numbers) is noticed by itself."""
 
 
-def numerics_fingerprint(
-    weights_name: str, program: Program, weights: Mapping[str, LoadedWeight], layout: KVLayout, executor: str
-) -> str:
+class Computed(NamedTuple):
+    """A model, as far as it decides bits."""
+
+    weights_name: str
+    """From `weights_name`."""
+    program: Program
+    weights: Mapping[str, LoadedWeight]
+
+
+def numerics_fingerprint(model: Computed, layout: KVLayout, executor: str, second: Computed | None = None) -> str:
     """The fingerprint, 64 hex digits. Equal in every process that computes equal bits.
 
     Args:
-        weights_name: from `weights_name`.
         executor: kind of executor, where kinds differ in bits.
+        second: a model whose layers lie in the same blocks.
     """
-    parts = (
-        ("numerics", NUMERICS_VERSION, executor, sys.byteorder),
-        ("weights", weights_name, [(name, weight.type.name) for name, weight in sorted(weights.items())]),
+    numerics = ("numerics", NUMERICS_VERSION, executor, sys.byteorder)
+    laid_out = (
+        "layout", layout.dtype.value, layout.block_size, layout.layers_per_block, layout.placement, layout.groups
+    )  # fmt: skip
+    parts = (numerics, *_parts(model), laid_out, *(() if second is None else _parts(second)))
+    return sha256(repr(parts).encode()).hexdigest()
+
+
+def _parts(model: Computed) -> tuple[tuple[object, ...], ...]:
+    program = model.program
+    return (
+        ("weights", model.weights_name, [(name, weight.type.name) for name, weight in sorted(model.weights.items())]),
         ("ropes", program.ropes),
         ("program", program.ops, sorted(program.weights.items()), program.cache_layers),
-        ("layout", layout.dtype.value, layout.block_size, layout.layers_per_block, layout.placement, layout.groups),
     )
-    return sha256(repr(parts).encode()).hexdigest()
 
 
 def weights_name(files: ModelFiles, *, lasting: bool) -> str:

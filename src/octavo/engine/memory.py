@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from octavo.config import EngineConfig
 from octavo.errors import ConfigError, OutOfMemoryError
 from octavo.kv.spec import AttentionSpec, KVLayout, lay_out
-from octavo.model.program import Program
+from octavo.model.program import CacheLayer, Program
 
 FREE_MEMORY_SHARE = 0.5
 """Share of the free memory that KV blocks may take unless told otherwise: the rest is for page cache and neighbours."""
@@ -21,6 +21,8 @@ class MemoryPlan:
 
     layout: KVLayout
     max_model_len: int
+    beside_bytes_per_token: int = 0
+    """Of a second model's layers."""
 
     @property
     def num_full_length_requests(self) -> int:
@@ -42,7 +44,9 @@ class MemoryPlan:
         return self.layout.blocks_per_request(self.max_model_len, max_step_tokens=1)
 
 
-def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> MemoryPlan:
+def plan_memory(
+    config: EngineConfig, program: Program, free_bytes: int, beside: tuple[CacheLayer, ...] = ()
+) -> MemoryPlan:
     """Sizes the block pool from flags, or from free memory.
 
     Without flags the pool holds `max_num_seqs` requests of full length, one of them in the middle of its prompt, or as
@@ -50,13 +54,14 @@ def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> Memo
 
     Args:
         free_bytes: memory that is free after weights are loaded.
+        beside: layers of a second model, which keep state of the same tokens.
 
     Raises:
         ConfigError: a longer request than the model was made for, more blocks than can be numbered, or more host memory
             for blocks than is free.
         OutOfMemoryError: the pool cannot hold one request of the asked length; the message holds the arithmetic.
     """
-    one_block = _layout(config, program, num_blocks=2)
+    one_block = _layout(config, program, beside, num_blocks=2)
     wanted_len = min(config.model.max_model_len or program.max_positions, program.max_positions)
     if config.model.max_model_len is not None and config.model.max_model_len > program.max_positions:
         raise ConfigError(
@@ -65,13 +70,13 @@ def plan_memory(config: EngineConfig, program: Program, free_bytes: int) -> Memo
             f"the model was made for {program.max_positions} positions; ask for at most that",
         )
     num_blocks = _num_blocks(config, one_block, wanted_len, _beside_host_tier(config, free_bytes))
-    layout = _layout(config, program, num_blocks)
+    layout = _layout(config, program, beside, num_blocks)
     fitting_len = _fitting_len(config, layout, wanted_len)
     if config.model.max_model_len is not None and fitting_len < wanted_len:
         raise OutOfMemoryError(_too_small(config, layout, wanted_len, fitting_len))
     if fitting_len < 2:
         raise OutOfMemoryError(_too_small(config, layout, 2, fitting_len))
-    return MemoryPlan(layout, fitting_len)
+    return MemoryPlan(layout, fitting_len, sum(spec.bytes_per_token(layout.dtype) for spec in _specs(beside)))
 
 
 def _beside_host_tier(config: EngineConfig, free_bytes: int) -> int:
@@ -83,13 +88,21 @@ def _beside_host_tier(config: EngineConfig, free_bytes: int) -> int:
     return free_bytes - host_bytes
 
 
-def _layout(config: EngineConfig, program: Program, num_blocks: int) -> KVLayout:
-    specs = tuple(
-        AttentionSpec(num_kv_heads=layer.kv_heads, head_dim=layer.head_dim, window=layer.window)
-        for layer in program.cache_layers
-    )
+def _layout(config: EngineConfig, program: Program, beside: tuple[CacheLayer, ...], num_blocks: int) -> KVLayout:
     cache = config.cache
-    return lay_out(specs, num_blocks=num_blocks, block_size=cache.block_size, dtype=cache.kv_cache_dtype)
+    return lay_out(
+        _specs(program.cache_layers),
+        beside=_specs(beside),
+        num_blocks=num_blocks,
+        block_size=cache.block_size,
+        dtype=cache.kv_cache_dtype,
+    )
+
+
+def _specs(layers: tuple[CacheLayer, ...]) -> tuple[AttentionSpec, ...]:
+    return tuple(
+        AttentionSpec(num_kv_heads=layer.kv_heads, head_dim=layer.head_dim, window=layer.window) for layer in layers
+    )
 
 
 def _num_blocks(config: EngineConfig, layout: KVLayout, max_model_len: int, free_bytes: int) -> int:

@@ -89,6 +89,10 @@ class EngineInfo:
     """Plug-ins that requests may name, in the order in which they apply."""
     speculation: str = "off"
     """Who guesses what comes next."""
+    draft_weight_bytes: int = 0
+    """Of `weight_bytes`, those of a model that guesses."""
+    draft_kv_bytes_per_token: int = 0
+    """Of `kv_bytes_per_token`, those of a model that guesses."""
     sampling_defaults: dict[str, float] = field(default_factory=dict)
     """temperature, top_p, top_k, ... that the model's own generation config recommends."""
     start_s: dict[str, float] = field(default_factory=dict)
@@ -110,9 +114,17 @@ class EngineInfo:
         chosen += [f"policy {self.scheduling_policy}"] if self.scheduling_policy != "fcfs" else []
         chosen += [f"logits processors {', '.join(self.logits_processors)}"] if self.logits_processors else []
         chosen += ["planned a step ahead"] if self.async_scheduling else []
-        chosen += [f"speculation by {self.speculation}"] if self.speculation != "off" else []
+        chosen += [self._describe_speculation()] if self.speculation != "off" else []
         chosen += [self.kv_events.describe()] if self.kv_events is not None else []
         return ", ".join(chosen)
+
+    def _describe_speculation(self) -> str:
+        name = f"speculation by {self.speculation}"
+        if not self.draft_weight_bytes:
+            return name
+        return (
+            f"{name} ({_size(self.draft_weight_bytes)} weights, {self.draft_kv_bytes_per_token:,} bytes of KV a token)"
+        )
 
 
 def _size(num_bytes: int) -> str:

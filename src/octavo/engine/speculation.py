@@ -6,6 +6,7 @@ from octavo.config import SchedulerConfig, SpeculationConfig
 from octavo.decoding.speculation import build
 from octavo.decoding.speculation.build import Surroundings
 from octavo.decoding.speculation.tokens_only import TokensOnly
+from octavo.engine.second_model import SECOND_MODELS, kind_and_name
 from octavo.errors import ConfigError
 from octavo.execution.protocols import Proposer
 from octavo.scheduling.draft_counts import DraftCounts, FixedDraftCounts
@@ -28,14 +29,17 @@ def require_known(config: SpeculationConfig) -> None:
     Raises:
         ConfigError: there is nobody of that name to guess.
     """
-    if config.speculation != OFF and config.speculation not in PROPOSERS:
-        known = ", ".join((OFF, *sorted(PROPOSERS)))
-        raise ConfigError("speculation", config.speculation, f"must be one of {known}")
+    kind, name = kind_and_name(config.speculation)
+    if (kind in SECOND_MODELS and name) or config.speculation == OFF or config.speculation in PROPOSERS:
+        return
+    known = ", ".join((OFF, *sorted(PROPOSERS), *[f"{kind}:MODEL" for kind in sorted(SECOND_MODELS)]))
+    raise ConfigError("speculation", config.speculation, f"must be one of {known}")
 
 
 def proposer_of(config: SpeculationConfig, around: Surroundings) -> Proposer | None:
-    """Who guesses, of a known name; None: nobody."""
-    return None if config.speculation == OFF else PROPOSERS[config.speculation](around)
+    """Who guesses, of a known name, if that is no model; None: nobody."""
+    factory = PROPOSERS.get(config.speculation)
+    return None if factory is None else factory(around)
 
 
 def draft_counts_of(config: SpeculationConfig, scheduler: SchedulerConfig) -> DraftCounts | None:

@@ -1,5 +1,6 @@
 """How large a step may be where the configuration leaves it open: its token budget and its most sequences."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -19,16 +20,18 @@ SEQS_PER_THREAD = 32
 LEAST_SEQS, MOST_SEQS = 64, 256
 
 
-def with_step_size(config: SchedulerConfig, program: Program, threads: int, isa: str) -> SchedulerConfig:
-    """Fills in `max_num_batched_tokens` and `max_num_seqs` where they are 0, from the model and the machine."""
+def with_step_size(config: SchedulerConfig, programs: Sequence[Program], threads: int, isa: str) -> SchedulerConfig:
+    """Fills in `max_num_batched_tokens` and `max_num_seqs` where they are 0, from the machine and the models that run
+    all tokens of a step."""
     return replace(
         config,
-        max_num_batched_tokens=config.max_num_batched_tokens or _token_budget(program, threads, isa),
+        max_num_batched_tokens=config.max_num_batched_tokens or _token_budget(programs, threads, isa),
         max_num_seqs=config.max_num_seqs or min(max(LEAST_SEQS, SEQS_PER_THREAD * threads), MOST_SEQS),
     )
 
 
-def _token_budget(program: Program, threads: int, isa: str) -> int:
-    ops_per_token = 2 * sum(prod(program.weights[op.weight].shape) for op in program.ops if isinstance(op, Linear))
+def _token_budget(programs: Sequence[Program], threads: int, isa: str) -> int:
+    linears = [program.weights[op.weight] for program in programs for op in program.ops if isinstance(op, Linear)]
+    ops_per_token = 2 * sum(prod(weight.shape) for weight in linears)
     tokens = STEP_S * threads * PREFILL_OPS_PER_S[isa] / ops_per_token
     return min(max(1, int(tokens / GRANULE)) * GRANULE, MOST_TOKENS)

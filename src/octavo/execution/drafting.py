@@ -86,6 +86,14 @@ class Drafting:
         for slot in lost:
             self.remove(slot)
 
+    def close(self) -> None:
+        """See `Proposer`."""
+        self._slots.clear()
+        try:
+            self._proposer.close()
+        except Exception:
+            log.exception("the proposer failed at its end")
+
     def _guess(self, asked: Sequence[_Asked]) -> dict[int, Sequence[int]]:
         """What of the guesses for these can be drawn."""
         guesses = self._proposer.propose([one.slot for one in asked], [one.most for one in asked], self._held)

@@ -319,6 +319,10 @@ class Proposer(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Releases memory and threads; idempotent."""
+        ...
+
 
 class StepExecutor(Protocol):
     """Runs step plans: the runner in this process, a worker group, or the scripted stand-in."""

@@ -101,7 +101,9 @@ class Runner:
         return _result(plan, parts, drafts or {}, errors, propose_s)
 
     def close(self) -> None:
-        """Releases the executor's memory and threads; idempotent."""
+        """Releases the executor's memory and threads, and the proposer's; idempotent."""
+        if self._drafting is not None:
+            self._drafting.close()
         self._executor.close()
 
     # ---- requests come and go

@@ -91,6 +91,10 @@ class EagleProposer:
         self._written[slots] = -1
         return ()
 
+    def close(self) -> None:
+        """See `Proposer`."""
+        self._head.close()
+
     def _hidden_before(self, step: RanStep, features: Float32, slots: Int32) -> Float32:
         """[T, width] the hidden state of the token before each row's."""
         firsts = step.batch.seq_starts[:-1]

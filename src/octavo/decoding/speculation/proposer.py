@@ -1,8 +1,7 @@
 """The contract of proposers: drafts by slot, with what they are worth.
 
 The runner asks through `octavo.execution.protocols.Proposer`, which `tokens_only.TokensOnly` implements over this one.
-Here drafts come for a whole batch, since a model that drafts runs its requests together, and with what is expected of
-them, so that a chain can choose.
+Here drafts come with what is expected of them, so that a chain can choose.
 """
 
 from collections.abc import Sequence
@@ -58,8 +57,7 @@ class Proposer(Protocol):
     none may hold Python's lock for long.
 
     Tokens are told when they are certain: a draft that was wrong has never been part of the text, so nothing is ever
-    taken back. State that a draft model computes for tokens that did not come is its own to discard: at `extend` it
-    sees which of its last draft did.
+    taken back. Models that guess need more than tokens, and are the runner's proposers themselves.
     """
 
     def add(self, slot: int, request: DraftedRequest) -> None:

@@ -41,3 +41,6 @@ class TokensOnly:
                     log.exception("the proposer failed at the tokens of slot %d", slot)
                     lost.append(slot)
         return lost
+
+    def close(self) -> None:
+        """See `octavo.execution.protocols.Proposer`. What there is to release goes with it."""

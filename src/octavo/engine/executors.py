@@ -1,0 +1,104 @@
+"""Builds executors: of the model, and of a second one that guesses beside it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from octavo import _native
+from octavo.config import EngineConfig
+from octavo.execution.native.executor import NativeExecutor
+from octavo.execution.protocols import DraftExecutor
+from octavo.execution.reference.executor import ReferenceExecutor
+from octavo.execution.weights import LoadedWeight
+from octavo.kv.spec import KVLayout
+from octavo.model.program import Program
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What an executor runs."""
+
+    program: Program
+    weights: Mapping[str, LoadedWeight]
+
+
+@dataclass(frozen=True)
+class SecondLoaded(Loaded):
+    """What an executor beside another one runs."""
+
+    borrowed: Mapping[str, str]
+    """Matrices that both programs have: name here -> name there."""
+
+
+@dataclass(frozen=True)
+class ExecutorSizes:
+    """What executors of one engine have in common."""
+
+    layout: KVLayout
+    threads: int
+    isa: str
+    max_tokens: int
+    max_seqs: int
+    max_positions: int
+    num_drafts: int
+    """Most of a step."""
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows of logits of a step."""
+        return self.max_seqs + self.num_drafts
+
+
+class Executors:
+    """The executors of an engine, on the threads of one pool, over one KV memory."""
+
+    def __init__(self, config: EngineConfig, sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None) -> None:
+        build = _KINDS[config.execution.executor]
+        self.model, self.second, self.pool = build(sizes, model, second)
+
+
+_Built = tuple[DraftExecutor, DraftExecutor | None, _native.ThreadPool]
+
+
+def _native_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None) -> _Built:
+    first = NativeExecutor(
+        model.program,
+        model.weights,
+        sizes.layout,
+        threads=sizes.threads,
+        isa=sizes.isa,
+        max_tokens=sizes.max_tokens,
+        max_rows=sizes.max_rows,
+        max_seqs=sizes.max_seqs,
+        max_positions=sizes.max_positions,
+    )
+    if second is None:
+        return first, None, first.pool
+    beside = NativeExecutor(
+        second.program,
+        second.weights,
+        sizes.layout,
+        threads=None,
+        isa=sizes.isa,
+        max_tokens=sizes.max_tokens,
+        max_rows=sizes.max_seqs,
+        max_seqs=sizes.max_seqs,
+        max_positions=sizes.max_positions,
+        beside=first,
+        borrowed=second.borrowed,
+    )
+    return first, beside, first.pool
+
+
+def _reference_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None) -> _Built:
+    first = ReferenceExecutor(model.program, model.weights, sizes.layout, max_rows=sizes.max_rows)
+    pool = _native.ThreadPool(sizes.threads)
+    if second is None:
+        return first, None, pool
+    beside = ReferenceExecutor(second.program, second.weights, sizes.layout, max_rows=sizes.max_seqs, beside=first)
+    return first, beside, pool
+
+
+_KINDS: dict[str, Callable[[ExecutorSizes, Loaded, SecondLoaded | None], _Built]] = {
+    "native": _native_executors,
+    "reference": _reference_executors,
+}
