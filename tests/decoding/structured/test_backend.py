@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -229,6 +230,25 @@ def test_forced_tokens_are_allowed_one_after_the_other() -> None:
     for token in forced:
         assert mask_of(m)[token]
         assert m.accept(token)
+
+
+def test_a_forced_text_is_cut_into_tokens_once() -> None:
+    asked: list[str] = []
+
+    def encode(text: str) -> list[int]:
+        asked.append(text)
+        return VOCABULARY.encode(text)
+
+    backend = LLGuidanceBackend(replace(VOCABULARY, encode=encode))
+    spec = schema_spec({"type": "object", "required": ["n"], "properties": {"n": {"const": "abc"}}}, compact=True)
+    first = backend.compile(spec).matcher(())
+    forced = first.forced_tokens()
+    number = len(asked)
+    assert forced
+    assert number
+    forced.append(0)
+    assert [first.forced_tokens(), backend.compile(spec).matcher(()).forced_tokens()] == [forced[:-1]] * 2
+    assert len(asked) == number
 
 
 def test_forced_tokens_do_not_move_the_matcher() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -205,6 +206,9 @@ _STOPS = {
 }
 """The library's reasons for giving up -> in words."""
 
+_MAX_KEPT_CUTS, _MAX_KEPT_BYTES = 4096, 200
+"""Forced texts of which the tokens are kept, and the length of the longest of them."""
+
 _NO_TEXT = 0xFF
 """No UTF-8 text holds it, and the library takes it for the mark of control tokens."""
 
@@ -221,17 +225,23 @@ class _Wrapper:
         self.special_token_ids = [*sorted(vocabulary.special_ids), vocabulary.size]
         texts = (b"" if _NO_TEXT in text else text for text in vocabulary.token_bytes)
         self.tokens = [*texts, b"<the end>"]
+        self._cut_before = lru_cache(_MAX_KEPT_CUTS)(self._cut)
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """Tokens whose bytes are those of the text; how it is cut is a guess. For `forced_tokens`."""
+        """Tokens whose bytes are those of the text; how it is cut is a guess. For `forced_tokens`, which asks for the
+        same few texts again and again: the names in a schema."""
         wanted = text.encode() if isinstance(text, str) else text
+        return self._cut(wanted) if len(wanted) > _MAX_KEPT_BYTES else list(self._cut_before(wanted))
+
+    def _cut(self, wanted: bytes) -> list[int]:
         known = self._vocabulary.token_bytes
         ids = self._vocabulary.encode(wanted.decode("utf-8", "replace"))
         for skipped in range(min(2, len(ids))):  # some tokenizers put a space first, as a token or part of one
             if b"".join(known[i] for i in ids[skipped:]) == wanted:
                 return ids[skipped:]
-        return _longest_first(wanted, self._ids_by_bytes())
+        return _longest_first(wanted, self._ids_by_bytes)
 
+    @cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
         special = self._vocabulary.special_ids
         return {text: i for i, text in enumerate(self._vocabulary.token_bytes) if text and i not in special}
