@@ -2,7 +2,8 @@
 
 Each request runs its last known token and K drafts, all of them right; every token has a row of logits. Cases take
 turns, so that what disturbs a while disturbs all alike. With one thread the clock is that thread's CPU time, which a
-busy machine hardly bends, and a figure the 30th percentile; with more it is the wall, and the 10th percentile.
+busy machine hardly bends, and a figure the 30th percentile; with more it is the wall, and the 10th percentile. Which
+ops take the time, and what bounds them, is told by verify_rows.py.
 """
 
 import time
@@ -11,7 +12,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from step_cost import by_kind
 
 from octavo.bench.steps import StepCase, build_executor, make_batch
 from octavo.decoding.sampler import NativeSampler
@@ -34,8 +34,6 @@ class StepMs:
     forward_ms: float
     sample_ms: float
     """Drawing from all rows, one after the other as drafts allow."""
-    kinds_ms: dict[str, float]
-    """Of the forward pass by the clock of its stages: linears, logits, attention, row ops."""
 
     @property
     def rows(self) -> int:
@@ -60,10 +58,9 @@ class _Case:
         self._drafts = best
         self.times: list[tuple[float, float]] = []
         """Of each run, forward and sampling, in seconds."""
-        self.kinds: list[dict[str, float]] = []
 
     def run(self, clock: Callable[[], float]) -> None:
-        """Once by the clock, once by stage."""
+        """Once."""
         started = clock()
         logits = self._executor.run(self._step)
         ran = clock()
@@ -72,17 +69,10 @@ class _Case:
         else:
             self._sampler.sample(logits, self._slots)
         self.times.append((ran - started, clock() - ran))
-        stages: dict[str, float] = {}
-        for name, seconds in self._executor.profile(self._step):
-            stages[name] = stages.get(name, 0.0) + seconds
-        self.kinds.append(by_kind(stages))
 
     def result(self, percentile: float) -> StepMs:
         forward, sample = np.percentile(self.times, percentile, axis=0).tolist()
-        kinds = {
-            kind: 1e3 * float(np.percentile([run[kind] for run in self.kinds], percentile)) for kind in self.kinds[0]
-        }
-        return StepMs(self.batch, self.drafts, 1e3 * forward, 1e3 * sample, kinds)
+        return StepMs(self.batch, self.drafts, 1e3 * forward, 1e3 * sample)
 
 
 def measure(
@@ -114,8 +104,8 @@ def as_json(steps: Sequence[StepMs]) -> list[dict[str, Any]]:
 
 
 def as_markdown(steps: Sequence[StepMs]) -> str:
-    """A table of whole steps, with what each takes next to the one without drafts, which is also the tokens per step at
-    which it pays; then where the time goes."""
+    """Milliseconds of whole steps; in brackets over the step without drafts, which is how many tokens must come of a
+    step of a request for the drafts to pay."""
     batches = sorted({step.batch for step in steps})
     by_case = {(step.batch, step.drafts): step for step in steps}
     lines = ["| K | " + " | ".join(f"batch {batch}" for batch in batches) + " |", "|---" * (1 + len(batches)) + "|"]
@@ -125,9 +115,4 @@ def as_markdown(steps: Sequence[StepMs]) -> str:
             step, alone = by_case[batch, count], by_case[batch, 0]
             cells.append(f"{step.step_ms:.2f} ({step.step_ms / alone.step_ms:.2f})")
         lines.append(f"| {count} | " + " | ".join(cells) + " |")
-    kinds = list(steps[0].kinds_ms)
-    lines += ["", f"| batch | K | rows | {' | '.join(kinds)} | sample | step |", "|---" * (5 + len(kinds)) + "|"]
-    for step in steps:
-        parts = [*(f"{step.kinds_ms[kind]:.2f}" for kind in kinds), f"{step.sample_ms:.2f}", f"{step.step_ms:.2f}"]
-        lines.append(f"| {step.batch} | {step.drafts} | {step.rows} | {' | '.join(parts)} |")
     return "\n".join(lines) + "\n"
