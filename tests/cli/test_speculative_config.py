@@ -185,3 +185,12 @@ def test_an_engine_obeys_it(tiny_model: str) -> None:
             tokens.append(output.outputs[0].token_ids)
             drafted.append(output.ledger[0].num_draft_tokens)  # type: ignore[union-attr]
     assert tokens == [(9, 9, 9)] * 2 and drafted[0] > drafted[1] == 0
+
+
+def test_an_engine_has_the_draft_model_that_it_names(tiny_model: str) -> None:
+    """The model itself, which is right in all that it guesses greedily."""
+    given = {"method": "draft_model", "model": tiny_model, "num_speculative_tokens": 3}
+    with LLM(tiny_model, max_model_len=64, num_kv_blocks=20, threads=1, speculative_config=given) as llm:
+        (output,) = llm.generate([7, 8, 9], SamplingParams(temperature=0, max_tokens=9, ignore_eos=True))
+        (stats,) = output.ledger
+    assert stats is not None and stats.num_accepted_by_position == [2, 2, 2] and stats.num_wasted_draft_tokens == 0
