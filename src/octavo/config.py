@@ -184,7 +184,8 @@ class SpeculationConfig:
     speculation: str = "off"
     """Who guesses what comes next in an answer, so that several tokens may come of one step: `ngram`, from the last
     place where the answer or its prompt went alike; `suffix`, from all such places, and from earlier answers of the
-    same API key; `draft:MODEL`, a smaller model with the same tokenizer, named like `model`; `off`, nobody."""
+    same API key; `draft:MODEL`, a smaller model with the same tokenizer, named like `model`; `eagle:FOLDER`, an EAGLE
+    head that was made for the model; `off`, nobody."""
     num_speculative_tokens: int = 5
     """Most guesses for one request in a step."""
     prompt_lookup_min: int = 2

@@ -89,6 +89,12 @@ def test_settings_may_stand_with_the_layer(load: Load) -> None:
     assert loaded.program.vocab_size == 200
 
 
+@pytest.mark.parametrize(("head", "layer"), [(EAGLE, "layers.0."), (EAGLE3, "midlayer.")])
+def test_rotary_tables_are_left_out(head: RandomHead, layer: str, load: Load) -> None:
+    table = {f"{layer}self_attn.rotary_emb.inv_freq": np.ones(8, np.float32)}
+    assert load(head, arrays=table).program == load(head).program
+
+
 FAULTS: dict[str, tuple[RandomHead, dict[str, object], type[ModelError], str]] = {
     "hidden size": (
         replace(EAGLE, hidden=32),

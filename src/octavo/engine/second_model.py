@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 
 from octavo.config import EngineConfig
 from octavo.decoding.speculation.draft_model import DraftModelProposer
+from octavo.decoding.speculation.eagle import EagleProposer
 from octavo.engine.executors import Loaded, SecondLoaded
 from octavo.engine.fingerprint import weights_name
 from octavo.engine.grammars import load_tokenizer
 from octavo.errors import ConfigError
+from octavo.execution.draft_head import INTEGER_TENSORS, load_head
 from octavo.execution.loader import open_checkpoint
+from octavo.execution.loader.open import open_with_integers
 from octavo.execution.protocols import DraftExecutor, Proposer
 from octavo.execution.weights import load_model, weight_bytes
 from octavo.hub.files import ModelFiles
+from octavo.model.draft_head import HIDDEN
+from octavo.model.program import Program
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +85,7 @@ def load_draft_model(name: str, first: FirstModel) -> SecondModel:
     files = resolve_second(name)
     program, weights = load_model(open_checkpoint(files.files))
     _require_same_tokens(name, files, program.vocab_size, first)
-    max_model_len = first.config.model.max_model_len
-    if max_model_len is not None and max_model_len > program.max_positions:
-        log.warning(
-            "%s was made for %d positions: behind these its drafts will be of little use", name, program.max_positions
-        )
+    _warn_of_length(name, program, first)
     lasting = first.config.cache.kv_disk_path is not None
     return SecondModel(
         loaded=SecondLoaded(program, weights, borrowed={}),
@@ -94,8 +95,34 @@ def load_draft_model(name: str, first: FirstModel) -> SecondModel:
     )
 
 
-SECOND_MODELS: Mapping[str, Callable[[str, FirstModel], SecondModel]] = {"draft": load_draft_model}
+def load_eagle_head(name: str, first: FirstModel) -> SecondModel:
+    """A draft head that was made for the first model."""
+    files = resolve_second(name)
+    head = load_head(open_with_integers(files.files, INTEGER_TENSORS), first.loaded.program, first.loaded.weights)
+    _warn_of_length(name, head.program, first)
+    width = head.program.buffers[head.program.inputs[HIDDEN]].width
+    lasting = first.config.cache.kv_disk_path is not None
+    return SecondModel(
+        loaded=SecondLoaded(head.program, head.weights, borrowed=head.borrowed),
+        first=Loaded(head.target, head.target_weights),
+        weights_name=weights_name(files, lasting=lasting),
+        proposer=lambda executor: EagleProposer(executor, head.token_ids, width=width, vocab_size=first.vocab_size),
+    )
+
+
+SECOND_MODELS: Mapping[str, Callable[[str, FirstModel], SecondModel]] = {
+    "draft": load_draft_model,
+    "eagle": load_eagle_head,
+}
 """Kind -> how a model of that kind is loaded."""
+
+
+def _warn_of_length(name: str, program: Program, first: FirstModel) -> None:
+    max_model_len = first.config.model.max_model_len
+    if max_model_len is not None and max_model_len > program.max_positions:
+        log.warning(
+            "%s was made for %d positions: behind these its drafts will be of little use", name, program.max_positions
+        )
 
 
 def _require_same_tokens(name: str, files: ModelFiles, vocab_size: int, first: FirstModel) -> None:

@@ -53,7 +53,7 @@ class Rig:
             block_tables=tables.reshape(1, SLOTS, BLOCKS),
             block_size=BLOCK_SIZE,
         )
-        self.proposer = EagleProposer(self.head, loaded.token_ids, width=64, num_slots=SLOTS)
+        self.proposer = EagleProposer(self.head, loaded.token_ids, width=64, vocab_size=VOCAB)
         self.computed = np.zeros(SLOTS, np.int32)
 
     def add(self, slot: int, token_ids: Sequence[int]) -> None:

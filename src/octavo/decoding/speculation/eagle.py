@@ -28,20 +28,22 @@ class EagleProposer:
     are worse, and no token depends on a guess.
     """
 
-    def __init__(self, head: DraftExecutor, token_ids: Int32 | None, *, width: int, num_slots: int) -> None:
+    def __init__(self, head: DraftExecutor, token_ids: Int32 | None, *, width: int, vocab_size: int) -> None:
         """
         Args:
-            head: runs the head's program over its own cache layers, with the block tables of the model's.
+            head: runs the head's program over its own cache layers, with the block tables of the model's. Slots are
+                less than its `max_rows`: all may be asked about at once.
             token_ids: [rows of the head's logits] the token of each; None: rows are ids.
             width: of a hidden state.
-            num_slots: slots are less.
+            vocab_size: rows that are ids are less.
         """
         self._head = head
+        self._vocab_size = vocab_size
         self._token_ids = token_ids
-        self._before: Float32 = np.zeros((num_slots, width), np.float32)
+        self._before: Float32 = np.zeros((head.max_rows, width), np.float32)
         """[slot] hidden state of the last token that has run, of slots that were added."""
-        self._is_added = np.zeros(num_slots, np.bool_)
-        self._written = np.full(num_slots, -1, np.int32)
+        self._is_added = np.zeros(head.max_rows, np.bool_)
+        self._written = np.full(head.max_rows, -1, np.int32)
         """[slot] position of the known token from which the chain of this step began: its state is there; -1: none."""
 
     def add(self, slot: int, request: DraftedRequest) -> None:
@@ -107,6 +109,9 @@ class EagleProposer:
     def _next(self, batch: StepBatch, hidden: Float32) -> tuple[Int32, Float32]:
         """[S] the likeliest next tokens, and [S, width] the head's hidden states."""
         self._head.fill(_INPUT, hidden)
-        rows = self._head.run(batch).argmax(axis=1)
-        token_ids = rows.astype(np.int32) if self._token_ids is None else self._token_ids[rows]
+        logits = self._head.run(batch)
+        if self._token_ids is None:
+            token_ids = logits[:, : self._vocab_size].argmax(axis=1).astype(np.int32)
+        else:
+            token_ids = self._token_ids[logits.argmax(axis=1)]
         return token_ids, self._head.output(_NEXT).copy()

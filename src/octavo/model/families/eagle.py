@@ -13,6 +13,7 @@ from octavo.model.draft_head import HIDDEN, HeadDefinition, HeadLayout
 from octavo.model.families.decoder import gated_mlp, self_attention
 from octavo.model.families.head_fields import (
     LAYER_PARTS,
+    ROTARY_TABLES,
     borrowed_tables,
     head_config,
     projection_biases,
@@ -37,7 +38,7 @@ def define(header: CheckpointHeader, target: Program) -> HeadDefinition:
         target=with_normed_features(target),
         sources=_sources(header, config),
         borrowed=borrowed_tables(header, target),
-        ignored_tensors=("layers.*.self_attn.rotary_emb.inv_freq",),
+        ignored_tensors=ROTARY_TABLES,
     )
 
 

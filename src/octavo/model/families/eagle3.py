@@ -14,6 +14,7 @@ from octavo.model.draft_head import HIDDEN, HeadDefinition, HeadLayout
 from octavo.model.families.decoder import gated_mlp, mix
 from octavo.model.families.head_fields import (
     LAYER_PARTS,
+    ROTARY_TABLES,
     borrowed_tables,
     head_config,
     head_fields,
@@ -47,6 +48,7 @@ def define(header: CheckpointHeader, target: Program) -> HeadDefinition:
         target=with_layer_features(target, depths, parts, config.sizes.hidden_size, bias=bias),
         sources=_sources(header, config, hidden_size(target), parts),
         borrowed=borrowed_tables(header, target),
+        ignored_tensors=ROTARY_TABLES,
         offsets=_OFFSETS if _OFFSETS in header.tables else None,
     )
 

@@ -14,6 +14,9 @@ from octavo.model.sources import WeightSource
 LAYER_PARTS = {**LINEARS[Naming.HF], **PRE_NORMS[Naming.HF]}
 """A layer's weights: canonical name -> tensor, without the layer and `.weight`."""
 
+ROTARY_TABLES = ("*.self_attn.rotary_emb.inv_freq",)
+"""Tensors that say again what the settings say."""
+
 _TABLES = {"embed": "embed_tokens.weight", "output": "lm_head.weight"}
 _BIASES = {"attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj", "attn.v": "self_attn.v_proj"}
 _ARCHITECTURES = (
