@@ -8,8 +8,8 @@ from hypothesis import settings
 # Before NumPy is first imported: OpenBLAS threads that spin for each other take ten times as long on shared cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# A shell without job control starts its background jobs with SIGINT ignored, and all their descendants inherit that: tests
-# that press Ctrl-C, and the processes in which they press it, would wait for ever.
+# A shell without job control starts its background jobs with SIGINT ignored, and all their descendants inherit that:
+# tests that press Ctrl-C, and the processes in which they press it, would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("octavo", derandomize=True, deadline=None)
