@@ -27,6 +27,11 @@ def choices(kind: Any) -> tuple[str, ...]:
     return ()
 
 
+def default_of(config: type, name: str) -> object:
+    """What a field of a config dataclass is if nothing is said."""
+    return next(known.default for known in fields(config) if known.name == name)
+
+
 def _one_of(known: tuple[str, ...]) -> str:
     return f"must be one of {', '.join(known)}"
 
@@ -208,7 +213,8 @@ class SpeculationConfig:
         given = self.speculative_config
         if given is None:
             return
-        _require(self.speculation == "off", "speculative_config", given, "says who guesses, and so does speculation")
+        said_once = self.speculation == default_of(type(self), "speculation")
+        _require(said_once, "speculative_config", given, "says who guesses, and so does speculation")
         for name, value in in_our_words(given).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "speculative_config", None)
@@ -218,7 +224,7 @@ class SpeculationConfig:
         _require(1 <= most <= 32, "prompt_lookup_max", most, "must be in [1, 32]")
         _require(1 <= least <= most, "prompt_lookup_min", least, f"must be in [1, {most}], the prompt_lookup_max")
         for name, value in (("prompt_lookup_min", least), ("prompt_lookup_max", most)):
-            is_obeyed = self.speculation == "ngram" or value == type(self).__dataclass_fields__[name].default
+            is_obeyed = self.speculation == "ngram" or value == default_of(type(self), name)
             _require(is_obeyed, name, value, "goes with speculation ngram alone")
 
 
