@@ -1,0 +1,157 @@
+"""How much longer a step takes for its drafts: learned from the steps that ran."""
+
+from dataclasses import dataclass
+from math import exp, log, sqrt
+
+UNKNOWN = 1e9
+"""Relative time of what has never been tried, nor anything beyond it."""
+SLOW = 1 / 32
+"""Share of a new time in what is known of a size, once it is well known."""
+NEW_LEVEL = 0.02
+"""Share of a new time in the level. Less than in sizes that are hardly known: what is wrong there must not move it."""
+SURPRISE = 0.25
+"""Most that one time counts for, as a logarithm, where it is unlike what is known: the machine was busy with others."""
+STALE = 4096
+"""Steps after which a size that has not run is forgotten, and may be tried anew."""
+REACH = 4
+"""How many drafts beyond the most that have run may be hoped for, at least."""
+
+
+@dataclass
+class _Size:
+    """What is known of steps with one number of drafts: logarithm of the time behind the level."""
+
+    shape: float
+    count: int
+    last: int
+
+
+class StepTimes:
+    """Relative times of steps by the number of drafts that ran, 1 being about a step without any.
+
+    log(time) = level + shape(number of drafts). The level follows all that makes every step slower: longer contexts, a
+    busy machine. Shapes never fall: they are joined by isotonic regression (pool adjacent violators), weighted by how
+    often a size has run. So few samples of each size are enough, and one that was disturbed stands alone against its
+    neighbours.
+    """
+
+    def __init__(self, num_requests: int, most: int) -> None:
+        """
+        Args:
+            num_requests: about as many as the steps have: rows without drafts.
+            most: drafts of a step.
+        """
+        self._num_requests = num_requests
+        self._most = most
+        self._sizes: dict[int, _Size] = {}
+        self._level = 0.0
+        self._noise = 0.05
+        self._step = 0
+        self._is_new = True
+        self._sure: list[float] = []
+        self._hopeful: list[float] = []
+
+    def add(self, num_drafts: int, seconds: float) -> None:
+        """Takes note of a step."""
+        self._step += 1
+        here = log(max(seconds, 1e-9))
+        if not self._sizes:
+            self._level = here
+        here -= self._level
+        known = self._sizes.get(num_drafts)
+        if known is None:
+            self._sizes[num_drafts] = _Size(here, 1, self._step)
+            self._is_new = True
+            return
+        self._learn(known, here)
+        if known.count <= 4 or self._step % 4 == 0:
+            self._is_new = True
+        if self._step % 256 == 0:
+            self._forget()
+
+    def _learn(self, known: _Size, here: float) -> None:
+        known.last = self._step
+        known.count += 1
+        off = here - known.shape
+        if known.count == 2 and abs(off) > 2 * SURPRISE:
+            known.shape = min(here, known.shape)
+            return
+        off = max(-SURPRISE, min(SURPRISE, off))
+        known.shape += max(SLOW, 1 / known.count) * off
+        if known.count > 8:
+            self._level += NEW_LEVEL * off
+            self._noise += NEW_LEVEL * (abs(off) - self._noise)
+
+    def _forget(self) -> None:
+        old = [size for size, known in self._sizes.items() if size and self._step - known.last > STALE]
+        for size in old:
+            del self._sizes[size]
+
+    def num_times(self, num_drafts: int) -> int:
+        """How often a size has run, as far as is known."""
+        known = self._sizes.get(num_drafts)
+        return 0 if known is None else known.count
+
+    def age(self, num_drafts: int) -> int:
+        """Steps since a size ran, of those that have."""
+        return self._step - self._sizes[num_drafts].last
+
+    def doubt(self) -> float:
+        """By how much, relatively, the time of a step without drafts may be wrong."""
+        return self._noise / sqrt(min(32, self.num_times(0)))
+
+    def sure(self) -> list[float]:
+        """[number of drafts] -> relative time, linear between sizes that have run, `UNKNOWN` beyond them."""
+        self._refresh()
+        return self._sure
+
+    def hopeful(self) -> list[float]:
+        """The same for the best that can be hoped of sizes which have not run twice: that they take as long as the next
+        smaller one, up to half way to the next greater one, or for some way beyond the greatest one."""
+        self._refresh()
+        return self._hopeful
+
+    def _refresh(self) -> None:
+        if self._is_new:
+            self._is_new = False
+            curve = self._joined()
+            self._sure = self._between(curve)
+            self._hopeful = self._hoped(curve)
+
+    def _joined(self) -> list[tuple[int, float]]:
+        """(size, relative time), never falling."""
+        pools: list[tuple[float, float, int]] = []
+        sizes = sorted(self._sizes)
+        for size in sizes:
+            known = self._sizes[size]
+            weight, mean, width = float(min(known.count, 32)), known.shape, 1
+            while pools and pools[-1][1] >= mean:
+                other, value, more = pools.pop()
+                mean = (mean * weight + value * other) / (weight + other)
+                weight, width = weight + other, width + more
+            pools.append((weight, mean, width))
+        times = [exp(mean) for _, mean, width in pools for _ in range(width)]
+        return list(zip(sizes, times, strict=True))
+
+    def _between(self, curve: list[tuple[int, float]]) -> list[float]:
+        times: list[float] = []
+        for (low, first), (high, last) in zip(curve, curve[1:], strict=False):
+            slope = (last - first) / (high - low)
+            times += [first + slope * step for step in range(high - low)]
+        times.append(curve[-1][1])
+        return times + [UNKNOWN] * (self._most + 1 - len(times))
+
+    def _hoped(self, curve: list[tuple[int, float]]) -> list[float]:
+        settled = [(size, seconds) for size, seconds in curve if self._sizes[size].count > 1]
+        if not settled:
+            return [UNKNOWN] * (self._most + 1)
+        times = list(self._sure)
+        for size, seconds in settled:
+            times[size] = seconds * (1 - self._noise / sqrt(self._sizes[size].count))
+        for (low, first), (high, _) in zip(settled, settled[1:], strict=False):
+            half = low + (high - low) // 2
+            times[low + 1 : half + 1] = [first] * (half - low)
+        last, seconds = settled[-1]
+        reach = min(self._most, last + max(REACH, last + self._num_requests))
+        times[last + 1 : reach + 1] = [seconds] * (reach - last)
+        return times

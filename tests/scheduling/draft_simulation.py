@@ -1,0 +1,148 @@
+"""A machine whose step times and drafts are known, to weigh chosen draft counts against fixed ones."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from octavo.scheduling.draft_counts import DraftCounts, FixedDraftCounts
+
+MOST = 16
+"""Most drafts of a request."""
+MOST_PER_STEP = 64
+
+Curve = Callable[[int], float]
+"""Rows of a step -> its time."""
+
+
+def knee(rows_at_knee: int) -> Curve:
+    """Flat up to there, then each row as much more as would take its time to that of rows that cost all the same."""
+    return lambda rows: 1.0 + max(0, rows - rows_at_knee) / rows_at_knee
+
+
+def linear(per_row: float) -> Curve:
+    return lambda rows: 1.0 + per_row * (rows - 1)
+
+
+def tiles(rows: int) -> float:
+    """Sixteen rows take as long as one."""
+    return 0.5 + 0.5 * ((rows + 15) // 16)
+
+
+def measured(rows: int) -> float:
+    """A step of a small model on two cores."""
+    points = [(1, 1.0), (2, 1.1), (3, 1.21), (4, 1.35), (5, 1.49), (6, 1.59), (8, 1.64), (9, 1.79), (12, 1.89)]
+    points += [(16, 2.13), (17, 2.63), (24, 2.99), (32, 3.55), (33, 4.1), (48, 4.9), (64, 6.46), (128, 13.0)]
+    for (low, first), (high, last) in zip(points, points[1:], strict=False):
+        if rows <= high:
+            return first + (last - first) * (rows - low) / (high - low)
+    return points[-1][1] * rows / points[-1][0]
+
+
+CURVES: dict[str, Curve] = {
+    "knee 4": knee(4),
+    "knee 16": knee(16),
+    "knee 64": knee(64),
+    "linear": linear(1.0),
+    "linear .3": linear(0.3),
+    "linear .05": linear(0.05),
+    "tiles": tiles,
+    "measured": measured,
+}
+
+
+@dataclass
+class Text:
+    """What an answer is like to who guesses it: chances that there is a draft, that it goes on, that a token is right."""
+
+    right: float
+    speaks: float = 1.0
+    goes_on: float = 1.0
+
+    def draft(self, most: int, chances: random.Random) -> tuple[int, int]:
+        """(drafts, right ones)"""
+        if not most or chances.random() >= self.speaks:
+            return 0, 0
+        count = 1
+        while count < most and (self.goes_on == 1.0 or chances.random() < self.goes_on):
+            count += 1
+        right = 0
+        while right < count and chances.random() < self.right:
+            right += 1
+        return count, right
+
+
+Texts = Callable[[int, float], Text]
+"""(place in the batch, share of the run that is over) -> text"""
+
+
+def all_alike(text: Text) -> Texts:
+    return lambda place, time: text
+
+
+@dataclass
+class Run:
+    tokens: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+    drafts: int = 0
+    planned: list[int] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.seconds
+
+
+def run(
+    counts: DraftCounts | None,
+    batch: int,
+    curve: Curve,
+    texts: Texts,
+    *,
+    tokens: int,
+    length: int = 250,
+    noise: float = 0.1,
+    outliers: float = 0.01,
+    slower: Callable[[float], float] = lambda time: 1.0,
+    seed: int = 7,
+) -> Run:
+    """Answers of `length` tokens each, until there are so many tokens; times are told with noise, and counted without."""
+    chances, noises, done = random.Random(seed), random.Random(seed + 1), Run()
+    left = [length * (place + 1) // batch for place in range(batch)]
+    names = [f"{place}" for place in range(batch)]
+    serial = batch
+    while done.tokens < tokens:
+        time = done.tokens / tokens
+        planned: Sequence[int] = [0] * batch
+        if counts is not None and counts.worth_asking(batch, batch):
+            candidates = [(name, most - 1) for name, most in zip(names, left, strict=True) if most > 1]
+            given = iter(counts.plan_step(batch, batch, counts.most_per_step, candidates))
+            planned = [next(given) if most > 1 else 0 for most in left]
+        drafted = [texts(place, time).draft(count, chances) for place, count in enumerate(planned)]
+        ran = sum(count for count, _ in drafted)
+        true = curve(batch + ran) * slower(time)
+        if counts is not None:
+            told = true * max(0.7, noises.gauss(1.0, noise)) * (5.0 if noises.random() < outliers else 1.0)
+            counts.measured(batch + ran, batch, ran, told)
+        for place, (count, right) in enumerate(drafted):
+            if counts is not None and planned[place]:
+                counts.verified(names[place], planned[place], count, right)
+            done.tokens += 1 + right
+            left[place] -= 1 + right
+            if left[place] <= 0:
+                if counts is not None:
+                    counts.forget(names[place])
+                names[place], left[place], serial = f"{serial}", length, serial + 1
+        done.seconds += true
+        done.steps += 1
+        done.drafts += ran
+        done.planned.append(sum(planned))
+    return done
+
+
+def best_fixed(batch: int, curve: Curve, texts: Texts, *, tokens: int, **how: object) -> tuple[int, float]:
+    """(the best count for everybody, tokens per second with it); 0 among them."""
+    rates = {0: run(None, batch, curve, texts, tokens=tokens, **how).rate}
+    for count in (1, 2, 3, 4, 6, 8, 12, 16):
+        rates[count] = run(FixedDraftCounts(count, MOST_PER_STEP), batch, curve, texts, tokens=tokens, **how).rate
+    best = max(rates, key=lambda count: rates[count])
+    return best, rates[best]
