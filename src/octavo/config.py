@@ -190,9 +190,9 @@ class SpeculationConfig:
     """Who guesses what comes next in an answer, so that several tokens may come of one step: `ngram`, from the last
     place where the answer or its prompt went alike; `suffix`, from all such places, and from earlier answers of the
     same API key; `draft:MODEL`, a smaller model with the same tokenizer, named like `model`; `eagle:FOLDER`, an EAGLE
-    head that was made for the model; `off`, nobody."""
-    num_speculative_tokens: int = 5
-    """Most guesses for one request in a step."""
+    head that was made for the model; `auto`, as `suffix`; `off`, nobody."""
+    num_speculative_tokens: int | None = None
+    """Guesses for each request in a step; left out: as many as make answers faster, which may be none."""
     prompt_lookup_min: int = 2
     """For `ngram`: fewest tokens that must have stood before for what followed them to be guessed."""
     prompt_lookup_max: int = 5
@@ -204,7 +204,8 @@ class SpeculationConfig:
     def __post_init__(self) -> None:
         self._take_over_speculative_config()
         count = self.num_speculative_tokens
-        _require(1 <= count <= 128, "num_speculative_tokens", count, "must be in [1, 128]")
+        ok = count is None or 1 <= count <= 128
+        _require(ok, "num_speculative_tokens", count, "must be in [1, 128], or left out for as many as pay")
         _require(bool(self.speculation), "speculation", self.speculation, "must not be empty; `off` is for none")
         self._check_lookup()
 

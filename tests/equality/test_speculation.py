@@ -16,7 +16,7 @@ from tests.equality.test_tiny import AHEAD, SMALL_POOLS
 from tests.equality.tiny_models import FAMILIES, POISONABLE
 from tests.equality.workload import failing, poisoned, reverse, shuffled
 
-GUESSERS = ("right", "wrong", "half_right", "seen_before", "fails", "ngram", "suffix")
+GUESSERS = ("right", "wrong", "half_right", "seen_before", "fails", "ngram", "suffix", "auto")
 DRAFTED = {"draft_tokens": 100}
 ACCEPTED = {"draft_tokens": 100, "accepted_draft_tokens": 100}
 
@@ -61,16 +61,31 @@ def speculating(monkeypatch: pytest.MonkeyPatch) -> Callable[[Baseline, str], Ba
         guess: Callable[[list[int], int], Sequence[int]] = getattr(oracle, name, None) or getattr(guessers, name, None)
         if name not in PROPOSERS:
             monkeypatch.setitem(PROPOSERS, name, lambda _: Guesser(guess))
-        fields = {**baseline.fields, "speculation": name}
+        fields = {**baseline.fields, "speculation": name, "num_speculative_tokens": 5}
         return Baseline(baseline.model, fields, baseline.workload, baseline.answers, baseline.isa)
 
     return change
+
+
+CHOSEN: dict[str, Setting] = {
+    "all at once": Crowd({"num_speculative_tokens": None}),
+    "few at a time": Crowd({"num_speculative_tokens": None, "max_num_seqs": 2}, order=reverse),
+    "planned a step ahead": Crowd({"num_speculative_tokens": None, **AHEAD}, order=shuffled),
+    "warm prefix cache": Again({"num_speculative_tokens": None}, at_least={"cached_tokens": 1000}),
+}
+"""Counts that hang on how long steps take, which is not the same twice: there may be many drafts or few."""
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("guesser", ["right", "half_right"])
 def test_every_setting(tiny_baseline: TinyBaseline, speculating, guesser: str, setting: str) -> None:
     speculating(tiny_baseline("llama"), guesser).check(SETTINGS[setting])
+
+
+@pytest.mark.parametrize("setting", CHOSEN)
+@pytest.mark.parametrize("guesser", ["right", "half_right", "auto"])
+def test_counts_that_hang_on_times(tiny_baseline: TinyBaseline, speculating, guesser: str, setting: str) -> None:
+    speculating(tiny_baseline("llama"), guesser).check(CHOSEN[setting])
 
 
 @pytest.mark.parametrize("guesser", GUESSERS)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from octavo.scheduling.draft_counts import DraftCounts, FixedDraftCounts
 
@@ -32,7 +33,7 @@ def measured(rows: int) -> float:
     """A step of a small model on two cores."""
     points = [(1, 1.0), (2, 1.1), (3, 1.21), (4, 1.35), (5, 1.49), (6, 1.59), (8, 1.64), (9, 1.79), (12, 1.89)]
     points += [(16, 2.13), (17, 2.63), (24, 2.99), (32, 3.55), (33, 4.1), (48, 4.9), (64, 6.46), (128, 13.0)]
-    for (low, first), (high, last) in zip(points, points[1:], strict=False):
+    for (low, first), (high, last) in pairwise(points):
         if rows <= high:
             return first + (last - first) * (rows - low) / (high - low)
     return points[-1][1] * rows / points[-1][0]
@@ -52,7 +53,7 @@ CURVES: dict[str, Curve] = {
 
 @dataclass
 class Text:
-    """What an answer is like to who guesses it: chances that there is a draft, that it goes on, that a token is right."""
+    """An answer to who guesses it: chances that there is a draft, that it goes on, that a token of it is right."""
 
     right: float
     speaks: float = 1.0
@@ -105,7 +106,7 @@ def run(
     slower: Callable[[float], float] = lambda time: 1.0,
     seed: int = 7,
 ) -> Run:
-    """Answers of `length` tokens each, until there are so many tokens; times are told with noise, and counted without."""
+    """Answers of `length` tokens each, until there are so many tokens. Times are told with noise, counted without."""
     chances, noises, done = random.Random(seed), random.Random(seed + 1), Run()
     left = [length * (place + 1) // batch for place in range(batch)]
     names = [f"{place}" for place in range(batch)]

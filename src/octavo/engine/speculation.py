@@ -9,9 +9,12 @@ from octavo.decoding.speculation.tokens_only import TokensOnly
 from octavo.engine.second_model import SECOND_MODELS, kind_and_name
 from octavo.errors import ConfigError
 from octavo.execution.protocols import Proposer
+from octavo.scheduling.adaptive_draft_counts import AdaptiveDraftCounts
 from octavo.scheduling.draft_counts import DraftCounts, FixedDraftCounts
 
-OFF = "off"
+OFF, AUTO = "off", "auto"
+MOST_DRAFTS = 16
+"""Of one request in a step, where their number is chosen by what they are worth."""
 MOST_DRAFTS_PER_STEP = 64
 """Over all requests. Far beyond where a row more costs as much as a step; each takes a row of logits."""
 
@@ -20,7 +23,10 @@ def _of_tokens(name: str) -> Callable[[Surroundings], Proposer]:
     return lambda around: TokensOnly(build.proposer_named(name, around))
 
 
-PROPOSERS: dict[str, Callable[[Surroundings], Proposer]] = {name: _of_tokens(name) for name in build.PROPOSERS}
+PROPOSERS: dict[str, Callable[[Surroundings], Proposer]] = {
+    **{name: _of_tokens(name) for name in build.PROPOSERS},
+    AUTO: _of_tokens("suffix"),
+}
 """Name, as `speculation` gives it -> who guesses."""
 
 
@@ -46,5 +52,7 @@ def draft_counts_of(config: SpeculationConfig, scheduler: SchedulerConfig) -> Dr
     """Who decides how much is tried; None: nothing is. `scheduler` has the size of a step filled in."""
     if config.speculation == OFF:
         return None
-    most = min(config.num_speculative_tokens * scheduler.max_num_seqs, MOST_DRAFTS_PER_STEP)
-    return FixedDraftCounts(config.num_speculative_tokens, min(most, scheduler.max_num_batched_tokens))
+    fixed = config.num_speculative_tokens
+    most = (MOST_DRAFTS if fixed is None else fixed) * scheduler.max_num_seqs
+    most = min(most, MOST_DRAFTS_PER_STEP, scheduler.max_num_batched_tokens)
+    return AdaptiveDraftCounts(MOST_DRAFTS, most) if fixed is None else FixedDraftCounts(fixed, most)

@@ -3,133 +3,67 @@
 from collections.abc import Sequence
 
 from octavo.scheduling.acceptance import Acceptance, Chances
+from octavo.scheduling.draft_costs import DraftCosts, crowd_of
 from octavo.scheduling.draft_counts import Candidate
 from octavo.scheduling.draft_order import Expectation, in_order
-from octavo.scheduling.step_times import StepTimes
 
 MARGIN = 0.02
-"""By how much a step with drafts must be better than it seems."""
-HOPE = 0.03
-"""By how much something untried may be better than what is known, to be tried."""
-TRIALS = 0.003
-"""Share of the time that may be lost by trying."""
-FIRST_TRIALS = 4.0
-"""Steps that may be lost by trying at first, on top of that."""
-MOST_TRIALS = 20.0
-FIRST_BASE = 6
+"""By how much a step with drafts must be better than it seems, beside what is in doubt: as a share of a step."""
 BASE_AGE = 32
-"""Steps after which one without drafts is due, where drafts hardly pay; where they do, later."""
-PROBE_AGE = 4
-"""Steps without drafts after which a request may have one to see whether they have become better."""
+"""Steps after which one without drafts is due where drafts hardly pay; r**3 times as many where they make answers r
+times as fast: then less hangs on it, and it costs more."""
+HOPE = 0.03
+"""By how much something untried may be better than the best known, to be tried."""
 OPTIMISM = 0.1
-START = Chances(0.9, 0.6, 0.9, 0.7)
-"""Before anything is known."""
+"""By how much more tokens may be hoped for than are expected of drafts."""
+PROBE_AGE = 4
+"""Steps without drafts after which a request may have one, to see whether its text has become one that repeats."""
+AT_FIRST = Chances(0.9, 0.6, 0.9, 0.7)
+"""What is expected of a proposer of which nothing is known."""
 LONG_MEMORY, MEMORY = 0.995, 0.97
-"""Of everybody's outcomes, and of one request's."""
-
-
-def _crowd_of(num_requests: int) -> int:
-    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: steps with about as many requests are alike."""
-    power = 1 << (num_requests - 1).bit_length()
-    return power * 3 // 4 if power > 2 and num_requests <= power * 3 // 4 else power
-
-
-class _Crowd:
-    """What is known of steps with about the same number of requests."""
-
-    def __init__(self, num_requests: int, most: int) -> None:
-        self.times = StepTimes(num_requests, most)
-        self.credit = FIRST_TRIALS
-        """Steps without drafts that may be lost by trying."""
-        self.owed: float | None = None
-        """A step is under way to try something; seconds that the best known way takes for what is expected of it."""
-
-    def measured(self, num_drafts: int, seconds: float) -> None:
-        self.times.add(num_drafts, seconds)
-        self.credit = min(MOST_TRIALS, self.credit + TRIALS)
-        if self.owed is not None:
-            times = self.times.sure()
-            self.credit -= max(0.01, (times[num_drafts] - self.owed) / times[0])
-            self.owed = None
+"""What outcomes of everybody, and of one request, weigh when the next is known."""
 
 
 class AdaptiveDraftCounts:
-    """`DraftCounts` that looks for the most tokens per second of the whole step."""
+    """`DraftCounts` that looks for the most tokens per second of the whole step.
+
+    Drafts are put in order, those first of which most is expected per row that runs; of all beginnings of this order
+    that one is planned which yields most in its time, which passes over stairs in the time. Drafts must pay in what is
+    known; a small share of the time (`DraftCosts.credit`) goes into finding out what is not: numbers of drafts that
+    have not run, and requests that have become better. Times of steps decide, so counts differ between runs. Tokens do
+    not, as they never depend on counts.
+    """
 
     def __init__(self, most_per_request: int, most_per_step: int) -> None:
         self.most_per_step = most_per_step
         self._most = most_per_request
-        self._crowds: dict[int, _Crowd] = {}
+        self._costs: dict[int, DraftCosts] = {}
         self._everybody = Acceptance(LONG_MEMORY)
         self._requests: dict[str, Acceptance] = {}
 
     def worth_asking(self, num_tokens: int, num_requests: int) -> bool:
-        """See `DraftCounts`. Steps that run prompts have no drafts, nor have the first of a size."""
-        crowd = self._crowds.get(_crowd_of(num_requests))
-        if crowd is None or num_tokens != num_requests or crowd.times.num_times(0) < FIRST_BASE:
-            return False
-        times = crowd.times.hopeful()
-        least = times[0] * (1 + MARGIN) / num_requests
-        return any(seconds < least * (num_requests + count) for count, seconds in enumerate(times) if count)
+        """See `DraftCounts`. Steps that run prompts have no drafts."""
+        costs = self._costs.get(crowd_of(num_requests))
+        return costs is not None and num_tokens == num_requests and costs.could_pay(num_requests, MARGIN)
 
     def plan_step(
         self, num_tokens: int, num_requests: int, budget: int, candidates: Sequence[Candidate]
     ) -> Sequence[int]:
         """See `DraftCounts`."""
-        crowd = self._crowds[_crowd_of(num_requests)]
-        everybody = self._everybody.chances(START)
-        records = [self._requests.setdefault(name, Acceptance(MEMORY)) for name, _ in candidates]
-        able = [
-            (min(most, self._most), record.chances(everybody))
-            for (_, most), record in zip(candidates, records, strict=True)
-        ]
-        order = list(in_order(num_requests, budget, able))
+        costs = self._costs[crowd_of(num_requests)]
+        everybody = self._everybody.chances(AT_FIRST)
+        records = [self._requests.setdefault(request_id, Acceptance(MEMORY)) for request_id, _ in candidates]
+        chances = [record.chances(everybody) for record in records]
+        most = [min(most, self._most) for _, most in candidates]
+        order = list(in_order(num_requests, budget, list(zip(most, chances, strict=True))))
         counts = [0] * len(candidates)
-        for step in order[: self._how_many(crowd, num_requests, order)]:
+        for step in order[: _how_many(costs, num_requests, order)]:
             counts[step.place] += 1
-        if not any(counts) and crowd.owed is None:
-            self._probe(crowd, num_requests, records, able, counts)
+        if not any(counts) and costs.may_try:
+            _probe(costs, num_requests, records, chances, counts)
         for record, count in zip(records, counts, strict=True):
-            if not count:
-                record.idle += 1
+            record.idle += not count
         return counts
-
-    def _how_many(self, crowd: _Crowd, num_requests: int, order: Sequence[Expectation]) -> int:
-        sure, hopeful = crowd.times.sure(), crowd.times.hopeful()
-        base = num_requests / sure[0]
-        margin = (MARGIN + crowd.times.doubt()) * sure[0]
-        best, best_rate, hoped, hoped_rate = 0, base, 0, base
-        for count, step in enumerate(order, 1):
-            seconds = step.time(sure)
-            rate = step.tokens / (seconds + margin * min(1.0, step.high) * step.chance)
-            if rate > best_rate:
-                best, best_rate = count, rate
-            rate = (step.tokens + OPTIMISM * (step.tokens - num_requests)) / step.time(hopeful)
-            if rate > hoped_rate * 1.01:
-                hoped, hoped_rate = count, rate
-        gain = best_rate / base
-        if best and crowd.times.age(0) > BASE_AGE * gain**3 * min(1.0, crowd.times.num_times(0) / 16):
-            return 0
-        if crowd.credit <= 0:
-            return best
-        if hoped_rate > best_rate * (1 + HOPE):
-            crowd.owed = order[hoped - 1].tokens / best_rate
-            return hoped
-        return best
-
-    def _probe(self, crowd, num_requests, records, able, counts) -> None:
-        if crowd.credit <= 0:
-            return
-
-        def promise(place):
-            chances = able[place][1]
-            return chances.first_right / chances.first_runs + records[place].idle / 500
-
-        places = [place for place, record in enumerate(records) if record.idle >= PROBE_AGE]
-        if places:
-            place = max(places, key=promise)
-            counts[place] = 1
-            crowd.owed = crowd.times.sure()[0] * (1 + able[place][1].first_right / num_requests)
 
     def verified(self, request_id: str, num_planned: int, num_drafted: int, num_right: int) -> None:
         """See `DraftCounts`."""
@@ -141,12 +75,66 @@ class AdaptiveDraftCounts:
     def measured(self, num_tokens: int, num_requests: int, num_drafts: int, seconds: float) -> None:
         """See `DraftCounts`. Steps that ran prompts tell nothing here."""
         if num_tokens - num_drafts == num_requests:
-            size = _crowd_of(num_requests)
-            crowd = self._crowds.get(size)
-            if crowd is None:
-                crowd = self._crowds[size] = _Crowd(size, self.most_per_step)
-            crowd.measured(num_drafts, seconds)
+            crowd = crowd_of(num_requests)
+            costs = self._costs.get(crowd)
+            if costs is None:
+                costs = self._costs[crowd] = DraftCosts(crowd, self.most_per_step)
+            costs.measured(num_drafts, seconds)
 
     def forget(self, request_id: str) -> None:
         """See `DraftCounts`."""
         self._requests.pop(request_id, None)
+
+
+def _how_many(costs: DraftCosts, num_requests: int, order: Sequence[Expectation]) -> int:
+    """How many drafts of that order to plan."""
+    base = num_requests / costs.sure()[0]
+    best, rate = _best(costs, base, order)
+    if best and costs.base_is_due(BASE_AGE * (rate / base) ** 3):
+        return 0
+    if costs.may_try:
+        hoped = _hoped(costs, num_requests, rate * (1 + HOPE), order)
+        if hoped:
+            costs.begin_trial(order[hoped - 1].tokens / rate)
+            return hoped
+    return best
+
+
+def _best(costs: DraftCosts, base: float, order: Sequence[Expectation]) -> tuple[int, float]:
+    """The number of drafts with most tokens per second, in what is known, and how many these are."""
+    times = costs.sure()
+    margin = (MARGIN + costs.doubt()) * times[0]
+    best, best_rate = 0, base
+    for count, step in enumerate(order, 1):
+        rate = step.tokens / (step.time(times) + margin * step.chance * min(1.0, step.high))
+        if rate > best_rate:
+            best, best_rate = count, rate
+    return best, best_rate
+
+
+def _hoped(costs: DraftCosts, num_requests: int, least: float, order: Sequence[Expectation]) -> int:
+    """The number of drafts that could yield most tokens per second, and more than `least`; 0: none. Of those that are
+    about as good the smallest, as hopes are higher the farther from what is known."""
+    times = costs.hopeful()
+    best, best_rate = 0, least
+    for count, step in enumerate(order, 1):
+        tokens = step.tokens + OPTIMISM * (step.tokens - num_requests)
+        rate = tokens / step.time(times)
+        if rate > best_rate:
+            best, best_rate = count, rate * 1.01
+    return best
+
+
+def _probe(
+    costs: DraftCosts,
+    num_requests: int,
+    records: Sequence[Acceptance],
+    chances: Sequence[Chances],
+    counts: list[int],
+) -> None:
+    """Gives one draft to a request that has had none for some time: to the one that seems best, or has waited long."""
+    idle = [place for place, record in enumerate(records) if record.idle >= PROBE_AGE]
+    if idle:
+        place = max(idle, key=lambda i: chances[i].first_right / chances[i].first_runs + records[i].idle / 500)
+        counts[place] = 1
+        costs.begin_trial(costs.sure()[0] * (1 + chances[place].first_right / num_requests))

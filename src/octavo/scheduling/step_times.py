@@ -1,14 +1,17 @@
 """How much longer a step takes for its drafts: learned from the steps that ran."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import exp, log, sqrt
 
 UNKNOWN = 1e9
 """Relative time of what has never been tried, nor anything beyond it."""
-SLOW = 1 / 32
+SLOW = 1 / 128
 """Share of a new time in what is known of a size, once it is well known."""
-NEW_LEVEL = 0.02
+NEW_LEVEL = 0.03
 """Share of a new time in the level. Less than in sizes that are hardly known: what is wrong there must not move it."""
+KNOWN = 16
+"""Times after which a size is known well enough for that."""
 SURPRISE = 0.25
 """Most that one time counts for, as a logarithm, where it is unlike what is known: the machine was busy with others."""
 STALE = 4096
@@ -78,7 +81,7 @@ class StepTimes:
             return
         off = max(-SURPRISE, min(SURPRISE, off))
         known.shape += max(SLOW, 1 / known.count) * off
-        if known.count > 8:
+        if known.count > KNOWN:
             self._level += NEW_LEVEL * off
             self._noise += NEW_LEVEL * (abs(off) - self._noise)
 
@@ -135,7 +138,7 @@ class StepTimes:
 
     def _between(self, curve: list[tuple[int, float]]) -> list[float]:
         times: list[float] = []
-        for (low, first), (high, last) in zip(curve, curve[1:], strict=False):
+        for (low, first), (high, last) in pairwise(curve):
             slope = (last - first) / (high - low)
             times += [first + slope * step for step in range(high - low)]
         times.append(curve[-1][1])
@@ -143,12 +146,12 @@ class StepTimes:
 
     def _hoped(self, curve: list[tuple[int, float]]) -> list[float]:
         settled = [(size, seconds) for size, seconds in curve if self._sizes[size].count > 1]
-        if not settled:
-            return [UNKNOWN] * (self._most + 1)
         times = list(self._sure)
+        if not settled:
+            return times
         for size, seconds in settled:
             times[size] = seconds * (1 - self._noise / sqrt(self._sizes[size].count))
-        for (low, first), (high, _) in zip(settled, settled[1:], strict=False):
+        for (low, first), (high, _) in pairwise(settled):
             half = low + (high - low) // 2
             times[low + 1 : half + 1] = [first] * (half - low)
         last, seconds = settled[-1]

@@ -1,0 +1,66 @@
+"""What drafts cost in steps of about one number of requests, and what may be lost by finding out."""
+
+from octavo.scheduling.step_times import StepTimes
+
+CREDIT_PER_STEP = 0.003
+"""Share of the time that may be lost by trying."""
+FIRST_CREDIT, MOST_CREDIT = 4.0, 20.0
+"""Steps that may be lost by trying, on top of that, at first; most that are ever saved up."""
+LEAST_CHARGE = 0.01
+FIRST_STEPS = 6
+"""Steps without drafts before there are any: all else is weighed against these."""
+WELL_KNOWN = 16
+
+
+def crowd_of(num_requests: int) -> int:
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: steps with about as many requests are alike, others are not, as a
+    request more costs more than a draft more (it has a context of its own)."""
+    power = 1 << (num_requests - 1).bit_length()
+    return power * 3 // 4 if power > 2 and num_requests <= power * 3 // 4 else power
+
+
+class DraftCosts(StepTimes):
+    """Times of steps, and an account of those that were tried in order to know them."""
+
+    def __init__(self, num_requests: int, most: int) -> None:
+        """See `StepTimes`."""
+        super().__init__(num_requests, most)
+        self._credit = FIRST_CREDIT
+        """Steps without drafts that may be lost."""
+        self._owed: float | None = None
+        """Under trial: relative time that the best known way takes for the tokens expected of it."""
+
+    @property
+    def may_try(self) -> bool:
+        """Whether there is credit, and no trial under way."""
+        return self._credit > 0 and self._owed is None
+
+    def begin_trial(self, owed: float) -> None:
+        """The step that is planned now is one.
+
+        Args:
+            owed: relative time that the best known way takes for the tokens that are expected of it.
+        """
+        self._owed = owed
+
+    def measured(self, num_drafts: int, seconds: float) -> None:
+        """Takes note of a step; what it has lost, if it was a trial, is charged."""
+        self.add(num_drafts, seconds)
+        self._credit = min(MOST_CREDIT, self._credit + CREDIT_PER_STEP)
+        if self._owed is not None:
+            times = self.sure()
+            self._credit -= max(LEAST_CHARGE, (times[num_drafts] - self._owed) / times[0])
+            self._owed = None
+
+    def could_pay(self, num_requests: int, margin: float) -> bool:
+        """Whether some number of drafts would pay if all of them were right, as far as is known."""
+        if self.num_times(0) < FIRST_STEPS:
+            return False
+        times = self.hopeful()
+        per_token = times[0] / ((1 + margin) * num_requests)
+        return any(seconds < per_token * (num_requests + count) for count, seconds in enumerate(times))
+
+    def base_is_due(self, age: float) -> bool:
+        """Whether a step without drafts is to be run to know its time: the last one was more than `age` steps ago,
+        sooner while there have been few."""
+        return self.age(0) > age * min(1.0, self.num_times(0) / WELL_KNOWN)
