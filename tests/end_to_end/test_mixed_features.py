@@ -91,7 +91,9 @@ def alone(tiny_file: str) -> Asked:
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"speculation": "suffix", "async_scheduling": True}], ids=["", "guessed ahead, planned ahead"]
+    "fields",
+    [{}, {"speculation": "suffix", "num_speculative_tokens": 5, "async_scheduling": True}],
+    ids=["", "guessed ahead, planned ahead"],
 )
 def test_mixtures_have_their_answers_in_any_company(tiny_file: str, alone: Asked, fields: dict[str, Any]) -> None:
     chance = random.Random(7)

@@ -23,7 +23,7 @@ from tests.equality.workload import shuffled
 from tests.server.running import running_server
 
 ADMIN = {"Authorization": "Bearer of-the-operator"}
-LOOK_UP = '{"method": "ngram", "prompt_lookup_min": 1}'
+LOOK_UP = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 1}'
 PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 
@@ -54,7 +54,9 @@ def guessing_server(model: str, name: str, **fields: object) -> Iterator[str]:
     """A server whose core is in this process, so that a test may be who guesses."""
 
     async def start() -> AsyncLLM:
-        return await start_disturbed(model, {**COMMON, **fields, "speculation": name}, Fault(), as_they_are)
+        return await start_disturbed(
+            model, {**COMMON, **fields, "speculation": name, "num_speculative_tokens": 5}, Fault(), as_they_are
+        )
 
     with running_server(start, stop_engine=AsyncLLM.shutdown) as running:
         yield running.url
@@ -102,7 +104,15 @@ class Pauses:
 @pytest.mark.parametrize(
     ("family", "fields"),
     [
-        ("qwen2", {"speculation": "suffix", "api_server_count": 2, "max_num_batched_tokens": 100}),
+        (
+            "qwen2",
+            {
+                "speculation": "suffix",
+                "num_speculative_tokens": 5,
+                "api_server_count": 2,
+                "max_num_batched_tokens": 100,
+            },
+        ),
         ("gemma3", {"speculative_config": LOOK_UP, "async_scheduling": True}),
     ],
     ids=["suffix, two API processes", "ngram, planned a step ahead"],
