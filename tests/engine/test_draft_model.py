@@ -13,7 +13,7 @@ from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.write import write_tiny_model
 from octavo.request.params import SamplingParams
 
-FIELDS = {"max_model_len": 64, "threads": 1, "max_num_seqs": 4}
+FIELDS = {"max_model_len": 64, "threads": 1, "max_num_seqs": 4, "num_speculative_tokens": 5}
 GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
 DRAFT = TinyModel(layers=3, kv_heads=1, seed=3)
 Write = Callable[..., str]

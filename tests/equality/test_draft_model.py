@@ -74,7 +74,9 @@ def drafted_by(drafts: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatc
         name = baseline.model if which == "itself" else drafts(which, family)
         if which == "another_kind":
             monkeypatch.setattr(second_model, "_require_same_tokens", lambda *_: None)
-        return replace(baseline, fields={**baseline.fields, "speculation": f"draft:{name}"})
+        return replace(
+            baseline, fields={**baseline.fields, "speculation": f"draft:{name}", "num_speculative_tokens": 5}
+        )
 
     return change
 
@@ -206,7 +208,9 @@ def right_baselines(tiny_file: Callable[[str], str]) -> Callable[[str], Baseline
             with LLM(model, **COMMON) as llm:
                 workload = greedy_workload(llm.info.vocab_size, ())
             alone = Baseline.of(model, COMMON, workload, AloneUncached())
-            made[family] = replace(alone, fields={**COMMON, "speculation": f"draft:{model}"})
+            made[family] = replace(
+                alone, fields={**COMMON, "speculation": f"draft:{model}", "num_speculative_tokens": 5}
+            )
         return made[family]
 
     return baseline
@@ -245,4 +249,6 @@ def test_a_real_model_is_right_about_itself() -> None:
     fields: Fields = {"max_model_len": 288, "threads": 2, "kv_cache_memory_bytes": 256 * 2**20}
     workload = tuple(Request(request.name, request.prompt, greedy(24, logprobs=1)) for request in text_workload(4, 10))
     baseline = Baseline.of(model, fields, workload, AloneUncached())
-    replace(baseline, fields={**fields, "speculation": f"draft:{model}"}).check(AlwaysRight(times=2))
+    replace(baseline, fields={**fields, "speculation": f"draft:{model}", "num_speculative_tokens": 5}).check(
+        AlwaysRight(times=2)
+    )
