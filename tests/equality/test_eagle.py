@@ -66,13 +66,13 @@ def copied_baseline(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, 
         with LLM(str(target), **fields) as llm:
             requests = WORKLOADS[workload](llm.info.vocab_size, llm.info.eos_token_ids)
         alone = Baseline.of(str(target), fields, requests, Alone())
-        return replace(alone, fields={**fields, "speculation": f"eagle:{head}"})
+        return replace(alone, fields={**fields, "speculation": f"eagle:{head}", "num_speculative_tokens": 5})
 
     return baseline
 
 
 def with_head(baseline: Baseline, folder: str) -> Baseline:
-    return replace(baseline, fields={**baseline.fields, "speculation": f"eagle:{folder}"})
+    return replace(baseline, fields={**baseline.fields, "speculation": f"eagle:{folder}", "num_speculative_tokens": 5})
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
