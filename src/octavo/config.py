@@ -201,6 +201,11 @@ class SpeculationConfig:
     """Speculation in vLLM's words, in place of `speculation`, with the keys method, model, num_speculative_tokens,
     prompt_lookup_min and prompt_lookup_max: `{"method": "ngram", "num_speculative_tokens": 5}`."""
 
+    @property
+    def model_name(self) -> str:
+        """Of the model that guesses, as `KIND:MODEL` names it; empty: none does."""
+        return self.speculation.partition(":")[2]
+
     def __post_init__(self) -> None:
         self._take_over_speculative_config()
         count = self.num_speculative_tokens

@@ -15,6 +15,7 @@ import pytest
 
 from octavo import LLM, SamplingParams
 from octavo.cli.main import main
+from octavo.execution.loader.tiny.write import write_tiny_model
 
 RUN = "from octavo.cli.main import main; main()"
 COMMANDS = [
@@ -223,3 +224,10 @@ def test_a_prompt_in_another_encoding_is_refused(tiny_model: str, arguments: lis
     done = subprocess.run(command, input=b"caf\xe9", capture_output=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(b"octavo: prompt=b'\\xe9': byte 3 is not UTF-8")
+
+
+def test_a_draft_model_that_cannot_be_had_is_told_before_a_model_is_loaded(here: Here, tmp_path: Path) -> None:
+    model = str(write_tiny_model(tmp_path / "tiny.gguf"))
+    done = here("serve", model, "--port", "0", "--speculation", "draft:no-such-model", cache=tmp_path / "cache")
+    assert done.returncode == 2
+    assert "unknown model 'no-such-model'" in done.stderr

@@ -107,7 +107,7 @@ def test_every_family(tiny_baseline: TinyBaseline, drafted_by: Drafting, family:
 
 
 @pytest.mark.parametrize("setting", PREEMPTING)
-@pytest.mark.parametrize("which", ["itself", "another_kind"])
+@pytest.mark.parametrize("which", ["itself", pytest.param("another_kind", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_a_small_pool(tiny_baseline: TinyBaseline, drafted_by: Drafting, family: str, which: str, setting: str) -> None:
     baseline = drafted_by(tiny_baseline(family, "growing"), family, which)
@@ -241,6 +241,25 @@ def test_a_model_is_right_about_itself_after_a_restart(
     baseline = right_baselines("gemma3")
     baseline.check(AlwaysRight(disk))
     baseline.check(AlwaysRight(disk, times=1, at_least={"disk_loaded_blocks": 4}))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_a_model_is_right_about_itself_behind_what_others_left(
+    right_baselines: Callable[[str], Baseline], family: str
+) -> None:
+    """Prompts whose vector was wanted, and the turns of a conversation, whose last block is copied from."""
+    baseline = right_baselines(family)
+    prompt = list(range(8, 8 + 70))
+    with LLM(baseline.model, **baseline.fields) as llm:
+        llm.embed([prompt])
+        before = llm.load().counters
+        for turn in range(3):
+            (output,) = llm.generate([prompt], greedy(12), session="conversation")
+            assert output.num_cached_tokens >= 64
+            prompt = [*prompt, *output.outputs[0].token_ids, 9 + turn]
+        after = llm.load().counters
+    assert after["draft_tokens"] - before["draft_tokens"] > 20
+    assert after["accepted_draft_tokens"] == after["draft_tokens"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli.flags import Settings, with_settings
-from octavo.cli.terminal import download_progress
+from octavo.cli.terminal import fetch
 from octavo.config import (
     CacheConfig,
     EngineConfig,
@@ -99,10 +99,7 @@ def _run(
 ) -> "BatchCount":
     import asyncio
 
-    from octavo.hub import resolve
-
-    with download_progress() as progress:
-        files = resolve(engine.model.model, progress=progress)
+    files = fetch(engine)
     return asyncio.run(_answer_all(plan, results, server, engine, files, max_concurrency))
 
 

@@ -14,7 +14,7 @@ import typer
 
 import octavo.log
 from octavo.cli.flags import Settings, with_settings
-from octavo.cli.terminal import download_progress
+from octavo.cli.terminal import fetch
 from octavo.config import (
     CacheConfig,
     EngineConfig,
@@ -89,7 +89,7 @@ def serve(
         with held_back_signals():
             process = stack.enter_context(CoreProcess())
             spawn = stack.enter_context(ApiSpawn(server.api_server_count - 1, listener))
-        files = _fetch(engine)
+        files = fetch(engine)
         process.load(engine, files, server.api_server_count)
         others = _instructed(spawn, server, engine, files, process)
         ended_well = _run(server, engine, files, process, others, listener)
@@ -128,13 +128,6 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _fetch(engine: EngineConfig) -> "ModelFiles":
-    from octavo.hub import resolve
-
-    with download_progress() as progress:
-        return resolve(engine.model.model, progress=progress)
 
 
 def _instructed(

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from octavo.config import EngineConfig
     from octavo.engine.llm import LLM
-    from octavo.hub import Progress
+    from octavo.hub import ModelFiles, Progress
 
 
 @contextmanager
@@ -50,6 +51,24 @@ def download_progress() -> Iterator["Progress"]:
             bars.stop()
 
 
+def fetch(config: "EngineConfig") -> "ModelFiles":
+    """Fetches what an engine runs if need be, with progress: the model, and one that guesses for it.
+
+    Returns:
+        The files of the model.
+
+    Raises:
+        OctavoError: one of them cannot be had.
+    """
+    from octavo.hub import resolve
+
+    with download_progress() as progress:
+        files = resolve(config.model.model, progress=progress)
+        if config.speculation.model_name:
+            resolve(config.speculation.model_name, progress=progress)
+    return files
+
+
 def load_model(settings: dict[str, Any]) -> "LLM":
     """Fetches the model if need be, with progress, and loads it in this process.
 
@@ -58,11 +77,9 @@ def load_model(settings: dict[str, Any]) -> "LLM":
     """
     from octavo.config import EngineConfig
     from octavo.engine.llm import LLM
-    from octavo.hub import resolve
 
     config = EngineConfig.from_fields(settings)  # a wrong flag is told before anything is fetched
-    with download_progress() as progress:
-        resolve(config.model.model, progress=progress)
+    fetch(config)
     others = {name: value for name, value in settings.items() if name != "model"}
     return LLM(config.model.model, **others)
 

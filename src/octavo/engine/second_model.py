@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from octavo.config import EngineConfig
+from octavo.config import EngineConfig, SpeculationConfig
 from octavo.decoding.speculation.draft_model import DraftModelProposer
 from octavo.decoding.speculation.eagle import EagleProposer
 from octavo.engine.executors import Loaded, SecondLoaded
@@ -55,10 +55,9 @@ class SecondModel:
         return sum(weight_bytes(own).values())
 
 
-def kind_and_name(speculation: str) -> tuple[str, str]:
+def kind_and_name(config: SpeculationConfig) -> tuple[str, str]:
     """`KIND:MODEL` in its two parts; the second is empty for names of proposers that are no models."""
-    kind, _, name = speculation.partition(":")
-    return kind, name
+    return config.speculation.partition(":")[0], config.model_name
 
 
 def load_second(first: FirstModel) -> SecondModel | None:
@@ -68,7 +67,7 @@ def load_second(first: FirstModel) -> SecondModel | None:
         ModelError: it cannot be had or run.
         ConfigError: it does not go with the first.
     """
-    kind, name = kind_and_name(first.config.speculation.speculation)
+    kind, name = kind_and_name(first.config.speculation)
     loader = SECOND_MODELS.get(kind)
     return None if loader is None else loader(name, first)
 

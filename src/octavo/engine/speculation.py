@@ -35,7 +35,7 @@ def require_known(config: SpeculationConfig) -> None:
     Raises:
         ConfigError: there is nobody of that name to guess.
     """
-    kind, name = kind_and_name(config.speculation)
+    kind, name = kind_and_name(config)
     if (kind in SECOND_MODELS and name) or config.speculation == OFF or config.speculation in PROPOSERS:
         return
     known = ", ".join((OFF, *sorted(PROPOSERS), *[f"{kind}:MODEL" for kind in sorted(SECOND_MODELS)]))

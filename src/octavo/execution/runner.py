@@ -81,9 +81,11 @@ class Runner:
         slot_by_id = self._batch.slot_by_id
         places = [place for place, request_id in enumerate(plan.request_ids) if request_id not in errors]
         slots = {place: slot_by_id[plan.request_ids[place]] for place in places}
-        applied = self._clock()
-        drafts = None if self._drafting is None else self._drafting.propose(plan, slots)
-        propose_s = 0.0 if drafts is None else self._clock() - applied
+        drafts, propose_s = None, 0.0
+        if self._drafting is not None:
+            applied = self._clock()
+            drafts = self._drafting.propose(plan, slots)
+            propose_s = self._clock() - applied
         parts: list[_Part] = []
 
         def attempt(some: Sequence[int]) -> None:

@@ -278,7 +278,8 @@ class Scheduler:
         """
         draft = self._land(plan, result)
         if self._tiers is not None:
-            self._tiers.prefill_speed.measured(plan.num_known_tokens, len(plan.request_ids), result.timings.execute_s)
+            seconds = result.timings.execute_s + result.timings.draft_s
+            self._tiers.prefill_speed.measured(plan.num_known_tokens, len(plan.request_ids), seconds)
         if self._drafts is not None:
             self._drafts.measured(plan, result)
         outputs = self._end_failed(draft, result.errors, now_s)
