@@ -35,6 +35,15 @@ def test_it_says_who_guesses_and_counts_its_state(layout: str, model: str, tmp_p
         assert llm.info.kv_root != plain.kv_root
 
 
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+def test_vllms_words_for_it(method: str, model: str, tmp_path: Path) -> None:
+    """The layout is told from the file, whichever the method says."""
+    folder = str(write_head(tmp_path / "head", config(RandomHead()), tensors(RandomHead())))
+    asked = {"method": method, "model": folder, "num_speculative_tokens": 3}
+    with LLM(model, speculative_config=asked, **FIELDS) as llm:
+        assert llm.info.speculation == f"eagle:{folder}"
+
+
 def test_a_head_of_another_model(model: str, tmp_path: Path) -> None:
     head = RandomHead(hidden=32)
     folder = write_head(tmp_path / "head", config(head), tensors(head))
