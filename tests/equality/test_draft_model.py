@@ -1,9 +1,10 @@
 """A draft model changes no token and no bit of a logprob, and its KV is where the first model's is: a model that drafts
 for itself is always right, whatever was shared, copied, lost, moved or taken back before."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -12,7 +13,7 @@ from octavo.decoding.speculation.draft_model import DraftModelProposer
 from octavo.engine import second_model
 from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.write import write_tiny_model
-from octavo.execution.protocols import RanStep, SlotArrays
+from octavo.execution.protocols import ProgramExecutor, RanStep, SlotArrays, StepBatch
 from octavo.execution.quant import TensorType as Q
 from tests.equality.baseline import Baseline
 from tests.equality.conftest import COMMON, TinyBaseline
@@ -222,6 +223,24 @@ def test_a_model_is_right_about_itself(right_baselines: Callable[[str], Baseline
     right_baselines(family).check(RIGHT[setting])
 
 
+@pytest.mark.parametrize("skipped", ["everything", "last drafts", "prompts"])
+def test_state_that_is_missing_is_seen(
+    right_baselines: Callable[[str], Baseline], monkeypatch: pytest.MonkeyPatch, skipped: str
+) -> None:
+    """A suite that cannot fail proves nothing."""
+    whole = DraftModelProposer._rest
+
+    def rest(self: DraftModelProposer, step: RanStep) -> StepBatch | None:
+        had_drafts = bool(self._chains)
+        found = whole(self, step)
+        is_skipped = {"everything": True, "last drafts": had_drafts, "prompts": len(step.batch.token_ids) > 40}
+        return None if is_skipped[skipped] else found
+
+    monkeypatch.setattr(DraftModelProposer, "_rest", rest)
+    with pytest.raises(AssertionError):
+        right_baselines("llama").check(RIGHT["all at once"])
+
+
 @pytest.mark.parametrize("tiers", [{}, {"kv_host_memory_bytes": 2**19}], ids=["none", "host"])
 @pytest.mark.parametrize("ahead", [{}, AHEAD], ids=["", "ahead"])
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
@@ -241,6 +260,48 @@ def test_a_model_is_right_about_itself_after_a_restart(
     baseline = right_baselines("gemma3")
     baseline.check(AlwaysRight(disk))
     baseline.check(AlwaysRight(disk, times=1, at_least={"disk_loaded_blocks": 4}))
+
+
+class NowAndThenWrong(DraftModelProposer):
+    """Passes on what it guessed, or something else from some token on; notes whether what it left alone was right."""
+
+    checked: ClassVar[list[bool]] = []
+
+    def __init__(self, executor: ProgramExecutor, vocab_size: int) -> None:
+        super().__init__(executor, vocab_size)
+        self.untouched: dict[int, list[int]] = {}
+
+    def propose(self, slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> list[list[int]]:
+        """See `Proposer`."""
+        guesses = super().propose(slots, most, held)
+        for slot, guess in zip(slots, guesses, strict=True):
+            place = int(held.num_tokens[slot]) % (len(guess) + 2)
+            if place < len(guess):
+                guess[place:] = [token ^ 1 for token in guess[place:]]
+            else:
+                self.untouched[slot] = list(guess)
+        return guesses
+
+    def ran(self, step: RanStep) -> Collection[int]:
+        """See `Proposer`."""
+        untouched, self.untouched = self.untouched, {}
+        for slot, guess in untouched.items():
+            if slot in step.drawn:
+                self.checked.append(step.drawn[slot][: len(guess)] == guess)
+        return super().ran(step)
+
+
+@pytest.mark.parametrize("fields", [{}, {**AHEAD, "block_size": 4}], ids=["", "ahead"])
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_a_model_is_right_about_itself_after_it_was_wrong(
+    right_baselines: Callable[[str], Baseline], monkeypatch: pytest.MonkeyPatch, family: str, fields: Fields
+) -> None:
+    """Of drafts that were taken back nothing is left."""
+    NowAndThenWrong.checked.clear()
+    monkeypatch.setattr(second_model, "DraftModelProposer", NowAndThenWrong)
+    right_baselines(family).check(Again({**fields, "num_speculative_tokens": 4}, at_least={"wasted_draft_tokens": 20}))
+    assert len(NowAndThenWrong.checked) > 30
+    assert all(NowAndThenWrong.checked)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
