@@ -10,8 +10,9 @@ drafts). In a round every kind of work of draft_crowds.py is answered at every b
 other, another one first each time; a ratio is taken within a round and a cell. Rounds ask different questions, as far
 as there are 32. All prompts stand in the engines' prefix caches before the first round, so what is timed is decoding.
 Each batch comes from a tenant of its own: proposers that learn from answers that are over (`suffix`, `auto`) have seen
-no answer to the same question, which would be an unfair upper bound; prompts are shared all the same. The tokens must
-be equal: where they are not the program ends with status 1.
+no answer to the same question, which would be an unfair upper bound; prompts are shared all the same. A round before
+the first, which does not count, lets `auto` learn what steps take. The tokens must be equal: where they are not the
+program ends with status 1.
 
 Answers end where the model ends them, at most after SIZES tokens. With --cpu-time (and --threads 1) the clock is this
 process's processor time, which a busy machine hardly bends. Writes OUT_MODEL.json and OUT_MODEL.md, whatever ends it;
@@ -60,8 +61,12 @@ class Size:
 
 
 SIZES = {1: Size(2, 128), 4: Size(1, 128), 16: Size(1, 64), 32: Size(1, 48)}
-"""Batch size -> how much of it; other sizes as 32."""
-WARM_UP = Size(1, 24)
+"""Batch size -> how much of it; others as 32."""
+
+
+def size_of(batch: int) -> Size:
+    """What a round answers at a batch size."""
+    return SIZES.get(batch, SIZES[32])
 
 
 def questions_of(workload: str, batch: int, number: int) -> list[Question]:
@@ -88,13 +93,15 @@ class Bench:
         }
 
     def warm_up(self, workloads: Sequence[str], batches: Sequence[int]) -> None:
-        """Puts all prompts into the caches, and runs a little of every cell."""
+        """Puts all prompts into the caches, then runs every cell, mostly with other questions than the first rounds:
+        `auto` learns what steps take on this machine."""
         for engine in self._engines.values():
             for workload in workloads:
                 for number in range(-(-CROWD // max(batches))):
                     self._ask(engine, questions_of(workload, max(batches), number), 1)
-                for batch in batches:
-                    self._ask(engine, questions_of(workload, batch, 0), WARM_UP.max_tokens)
+            for batch in batches:
+                for workload in workloads:
+                    self._ask(engine, questions_of(workload, batch, CROWD // batch - 1), size_of(batch).max_tokens)
 
     def measure(self, workload: str, batch: int, number: int) -> dict[str, dict[str, Any]]:
         """One cell of a round by all engines.
@@ -102,7 +109,7 @@ class Bench:
         Raises:
             SystemExit: engines give different tokens.
         """
-        size = SIZES.get(batch, SIZES[32])
+        size = size_of(batch)
         made: dict[str, list[Answers]] = {}
         records = {}
         for setting in rotated(list(self._engines), number):
@@ -165,7 +172,7 @@ def begin(options: argparse.Namespace, model: str) -> dict[str, Any]:
         "hardware": hardware(),
         "versions": versions(),
         "command": command_of(options),
-        "sizes": {str(batch): asdict(SIZES.get(batch, SIZES[32])) for batch in options.batches},
+        "sizes": {str(batch): asdict(size_of(batch)) for batch in options.batches},
         "cells": {},
     }
     path = beside(options, model, ".json")
@@ -209,7 +216,9 @@ def run_peer(options: argparse.Namespace, model: str, result: dict[str, Any]) ->
     )
     words = load_words(EngineConfig.from_fields({"model": model}), files)
     engines = speculation_peer.specs(files.files[0], peer, options.settings, options.threads)
-    result["peer"] = speculation_peer.compare(engines, speculation_peer.prompts_of(words.render_chat), options.rounds)
+    result["peer"] = speculation_peer.compare(
+        engines, speculation_peer.prompts_of(words.render_chat), options.peer_rounds
+    )
 
 
 def summary(records: dict[str, dict[str, Any]]) -> str:
@@ -290,6 +299,7 @@ DEFAULTS: dict[str, Any] = {
     "seconds": 60.0,
     "stop_after": float("inf"),
     "llama_gguf": [],
+    "peer_rounds": 5,
     "out": RESULTS / "speculation",
 }
 
@@ -313,6 +323,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="--profile: about so long per model")
     parser.add_argument("--llama-server", metavar="PATH", help="llama.cpp's server: compare with it, too")
     parser.add_argument("--llama-gguf", nargs="+", metavar="NAME=FILE", help="what it runs beside the same file")
+    parser.add_argument("--peer-rounds", type=int, help="of that comparison")
     parser.add_argument("--peer-only", action="store_true", help="only that comparison")
     parser.add_argument("--out", type=Path, help="without model and ending")
     parser.set_defaults(**DEFAULTS)

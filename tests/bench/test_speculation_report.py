@@ -175,14 +175,16 @@ def run(*arguments: str) -> None:
 
 def test_rounds_are_added_to_those_of_an_earlier_run(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "tiny.gguf")
-    common = ("--models", str(model), "--settings", "suffix:4", "--threads", "1", "--batches", "3", "--workloads",
-              "free chat", "--out", str(tmp_path / "out"), "--cpu-time", "--rounds", "1")  # fmt: skip
+    common = (
+        "--models", str(model), "--settings", "suffix:4", "auto", "--threads", "1", "--batches", "3",
+        "--workloads", "free chat", "--out", str(tmp_path / "out"), "--cpu-time", "--rounds", "1",
+    )  # fmt: skip
     run(*common)
     run(*common, "--append")
     result = json.loads((tmp_path / "out_tiny.gguf.json").read_text())
     rounds = result["cells"]["free chat/3"]
-    assert [list(one) for one in rounds] == [[OFF, "suffix:4"], ["suffix:4", OFF]]
-    assert all(one[OFF]["tokens"] == one["suffix:4"]["tokens"] > 0 for one in rounds)
+    assert [list(one) for one in rounds] == [[OFF, "suffix:4", AUTO], ["suffix:4", AUTO, OFF]]
+    assert all(one[OFF]["tokens"] == one["suffix:4"]["tokens"] == one[AUTO]["tokens"] > 0 for one in rounds)
     assert all(one[OFF]["draft_tokens"] == 0 < one["suffix:4"]["steps"] for one in rounds)
     assert as_markdown(result) == (tmp_path / "out_tiny.gguf.md").read_text()
 
