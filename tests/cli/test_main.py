@@ -29,6 +29,8 @@ COMMANDS = [
     "ledger",
     "bench throughput",
     "bench latency",
+    "bench serve",
+    "bench startup",
     "key new",
     "key hash",
 ]

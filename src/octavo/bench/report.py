@@ -1,6 +1,7 @@
 """Figures for people and for programs."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,16 @@ def complete_figures(figures: dict[str, Any], info: EngineInfo, settings: dict[s
             *("max_num_seqs", "max_num_batched_tokens", "threads", "isa"),
         )
     }
-    given = {name: value if isinstance(value, int | float | bool) else str(value) for name, value in settings.items()}
-    return figures | {"hardware": hardware(), "versions": versions(), "config": {"given": given, "engine": engine}}
+    config = {"given": _plain(settings), "engine": engine}
+    return figures | {"hardware": hardware(), "versions": versions(), "config": config}
+
+
+def for_server(figures: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Figures of a server, which may stand elsewhere: machine and versions are the client's. Secrets stay out."""
+    given = {name: value for name, value in settings.items() if name not in ("api_key", "header")}
+    client = {"hardware": hardware(), "versions": versions()}
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return figures | {"date": date, "client": client, "config": _plain(given)}
 
 
 def as_lines(figures: dict[str, Any]) -> str:
@@ -38,6 +47,10 @@ def write_json(figures: dict[str, Any], file: Path) -> None:
         file.write_text(json.dumps(figures, indent=2) + "\n")
     except OSError as error:
         raise ConfigError("json", str(file), f"cannot be written ({error.strerror})") from None
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if isinstance(value, int | float | bool) else str(value) for name, value in settings.items()}
 
 
 def _shown(value: Any) -> str:

@@ -1,15 +1,23 @@
-"""`octavo bench`: throughput and latency of the engine in this process."""
+"""`octavo bench`: throughput and latency of the engine in this process, any server under load, a server's start."""
 
+import asyncio
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.flags import Settings, with_settings
+from octavo.bench.load.settings import PARTS, LoadSettings
+from octavo.cli.flags import Settings, with_config_file, with_settings
 from octavo.cli.terminal import load_model
+from octavo.cli.usage_errors import UsageError
 from octavo.config import CacheConfig, ExecutionConfig, ModelConfig, SchedulerConfig, SpeculationConfig
 
-app = typer.Typer(help="Measure the engine.", no_args_is_help=True, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from octavo.bench.load.generator import Heard
+
+app = typer.Typer(help="Measure the engine, or any server.", no_args_is_help=True, rich_markup_mode=None)
 
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="OUT.json", help="Write all figures there.", show_default=False)
@@ -75,6 +83,108 @@ def latency(
         prompts = make_prompts("random", batch_size * (repeats + 1), input_len, llm.info.vocab_size, seed)
         figures = complete_figures(measure_latency(llm, prompts, batch_size, output_len), llm.info, settings)
     _report(figures, json_file)
+
+
+@app.command()
+@with_settings(*PARTS)
+def serve(
+    settings: Settings,
+    more_limits: Annotated[
+        list[str] | None, typer.Argument(metavar="[LIMIT]...", help="Further limits of the last --goodput.")
+    ] = None,
+    progress: Annotated[bool, typer.Option(help="A bar on stderr while the run goes on.")] = True,
+    json_file: JsonFile = None,
+) -> None:
+    """Put load on a server of OpenAI's protocol and count what comes of it.
+
+    \b
+    Examples:
+      octavo bench serve --request-rate 4 --input-len 512 --output-len 128 --tokenizer smollm2-135m --ignore-eos
+      octavo bench serve --max-concurrency 16 --goodput ttft:300 tpot:60
+      octavo bench serve --url https://host/v1 --endpoint chat --dataset sharegpt --dataset-path x.json --request-rate 2
+      octavo bench serve --dataset trace --dataset-path azure.csv --num-prompts 500 --time-scale 0.5 --json out.json
+    """
+    from octavo.bench.load.datasets import make_workload
+    from octavo.bench.load.run import put_load, serve_figures
+    from octavo.bench.load.table import as_table
+    from octavo.bench.load.tokenizer import words_for
+    from octavo.bench.report import for_server, write_json
+    from octavo.errors import RequestFailedError
+
+    load = LoadSettings.from_fields(_with_limits(settings, more_limits or []))
+    workload = make_workload(load.data, words_for(load), load.num_warmups)
+    with _load_progress(workload.num_requests) if progress else contextlib.nullcontext(_unheard) as heard:
+        run = asyncio.run(put_load(load, workload, heard))
+    figures = serve_figures(run, load)
+    print(as_table(figures))
+    if json_file is not None:
+        write_json(for_server(figures, settings), json_file)
+    if not figures["run"]["completed"]:
+        raise RequestFailedError(f"no request was completed; {next(iter(figures['run']['errors']), 'no error told')}")
+
+
+@app.command()
+@with_config_file
+def startup(
+    model: Annotated[str, typer.Option("--model", "-m", metavar="TEXT", help="Alias, file, folder, or hub name.")] = (
+        "smollm2-135m"
+    ),
+    repeats: Annotated[int, typer.Option(metavar="N", help="Measured starts, after one that is not.", min=1)] = 5,
+    json_file: JsonFile = None,
+) -> None:
+    """How long a server takes to start: `octavo serve` until it listens, and until /ready answers.
+
+    \b
+    Examples:
+      octavo bench startup
+      octavo bench startup -m ./model.gguf --repeats 3 --json out.json
+    """
+    from octavo.bench.startup import measure_startup
+    from octavo.cli.terminal import download_progress
+    from octavo.hub import resolve
+
+    with download_progress() as progress:
+        resolve(model, progress=progress)
+    _report(measure_startup(model, repeats), json_file)
+
+
+def _with_limits(settings: Settings, more_limits: list[str]) -> Settings:
+    """`--goodput ttft:300 tpot:60`: what follows the value as words of their own belongs to it.
+
+    Raises:
+        UsageError: there is no --goodput for them.
+    """
+    if not more_limits:
+        return settings
+    *others, last = settings.get("goodput", ()) or ("",)
+    if not last:
+        raise UsageError(f"unexpected {more_limits[0]!r}; limits follow --goodput")
+    return settings | {"goodput": (*others, " ".join([last, *more_limits]))}
+
+
+def _unheard(_: object) -> None:
+    """Nobody watches."""
+
+
+@contextlib.contextmanager
+def _load_progress(total: int) -> Iterator["Heard"]:
+    """A bar on stderr. It is drawn between two events, at most four times a second, so it costs the client little."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from octavo.bench.load.exchange import Exchange, Outcome
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    counts = dict.fromkeys(Outcome, 0)
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
+        task = bar.add_task("", total=total)
+
+        def heard(exchange: Exchange) -> None:
+            counts[exchange.answer.outcome] += 1
+            text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+            bar.update(task, advance=1, description=text)
+
+        yield heard
 
 
 def _report(figures: dict[str, Any], json_file: Path | None) -> None:
