@@ -212,6 +212,8 @@ class SpeculationConfig:
         ok = count is None or 1 <= count <= 128
         _require(ok, "num_speculative_tokens", count, "must be in [1, 128], or left out for as many as pay")
         _require(bool(self.speculation), "speculation", self.speculation, "must not be empty; `off` is for none")
+        is_obeyed = count is None or self.speculation != "off"
+        _require(is_obeyed, "num_speculative_tokens", count, "goes with speculation, which is off")
         self._check_lookup()
 
     def _take_over_speculative_config(self) -> None:

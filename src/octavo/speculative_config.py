@@ -26,6 +26,7 @@ _ASKS_FOR_NOTHING: dict[str, object] = {
 }
 """Key -> the value that is how things are here anyway."""
 _NO_SAMPLER = "drafts are verified by drawing as if alone: no token depends on them, and there is no method to choose"
+_BY_LOAD = "without num_speculative_tokens there are as many drafts as pay at the load there is, or none"
 _ONE_PLACE = "a draft model is loaded as every model is, and runs on the same cores"
 _INSTEAD = {
     "draft_tensor_parallel_size": "one process runs the whole model; its cores are `threads`",
@@ -47,8 +48,8 @@ _INSTEAD = {
     "parallel_drafting": "drafts are made one token after the other",
     "use_heterogeneous_vocab": "a draft model must have the tokenizer of the model",
     "use_local_argmax_reduction": "nothing is spread over devices",
-    "disable_by_batch_size": "drafts take only what a step has left; set num_speculative_tokens, or nothing at all",
-    "num_speculative_tokens_per_batch_size": "one num_speculative_tokens bounds the drafts of a request at any load",
+    "disable_by_batch_size": _BY_LOAD,
+    "num_speculative_tokens_per_batch_size": _BY_LOAD,
     "suffix_decoding_max_tree_depth": "contexts are counted up to 64 tokens",
     "suffix_decoding_max_cached_requests": "earlier answers are kept up to 2^18 tokens in all",
     "suffix_decoding_max_spec_factor": "a draft ends where the product of its chances falls below 0.2",

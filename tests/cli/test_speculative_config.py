@@ -124,6 +124,11 @@ def test_who_guesses_is_said_once() -> None:
         EngineConfig.from_fields({"speculation": "suffix", "speculative_config": NGRAM})
 
 
+def test_how_many_goes_with_somebody_who_guesses() -> None:
+    with pytest.raises(ConfigError, match="num_speculative_tokens=5: goes with speculation, which is off"):
+        SpeculationConfig(num_speculative_tokens=5)
+
+
 def test_look_ups_go_with_ngram_alone() -> None:
     with pytest.raises(ConfigError, match="prompt_lookup_max=7: goes with speculation ngram alone"):
         SpeculationConfig(speculation="suffix", prompt_lookup_max=7)

@@ -13,7 +13,8 @@ from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.write import write_tiny_model
 from octavo.request.params import SamplingParams
 
-FIELDS = {"max_model_len": 64, "threads": 1, "max_num_seqs": 4, "num_speculative_tokens": 5}
+FIELDS = {"max_model_len": 64, "threads": 1, "max_num_seqs": 4}
+DRAFTING = {**FIELDS, "num_speculative_tokens": 5}
 GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
 DRAFT = TinyModel(layers=3, kv_heads=1, seed=3)
 Write = Callable[..., str]
@@ -59,7 +60,7 @@ def test_a_draft_model_may_be_of_another_format(write: Write, executor: str) -> 
     fields = {**FIELDS, "executor": executor}
     with LLM(tiny_model, **fields) as llm:
         expected = llm.generate([[9, 8, 7]], GREEDY)[0].outputs[0].token_ids
-    with LLM(tiny_model, **fields, speculation=f"draft:{draft}") as llm:
+    with LLM(tiny_model, **fields, num_speculative_tokens=5, speculation=f"draft:{draft}") as llm:
         assert llm.generate([[9, 8, 7]], GREEDY)[0].outputs[0].token_ids == expected
         assert llm.load().counters["draft_tokens"] > 0
 
@@ -67,22 +68,22 @@ def test_a_draft_model_may_be_of_another_format(write: Write, executor: str) -> 
 def test_other_tokens_are_refused_and_named(tiny_model: str, write: Write) -> None:
     other = write("spm.gguf", TinyModel(vocabulary="spm"))
     with pytest.raises(ConfigError, match=r"have other tokens: \d+ is '.*' in the first and '.*' in the second; give"):
-        LLM(tiny_model, **FIELDS, speculation=f"draft:{other}")
+        LLM(tiny_model, **DRAFTING, speculation=f"draft:{other}")
     fewer = write("fewer.gguf", TinyModel(vocab_size=400))
     with pytest.raises(ConfigError, match=r"has 400 tokens, .* \d+; give a draft model with the tokenizer"):
-        LLM(tiny_model, **FIELDS, speculation=f"draft:{fewer}")
+        LLM(tiny_model, **DRAFTING, speculation=f"draft:{fewer}")
 
 
 def test_more_rows_of_padding_are_no_other_tokens(tiny_model: str, write: Write) -> None:
     padded = write("padded.gguf", TinyModel(vocab_size=600, seed=2))
-    with LLM(tiny_model, **FIELDS, speculation=f"draft:{padded}") as llm:
+    with LLM(tiny_model, **DRAFTING, speculation=f"draft:{padded}") as llm:
         llm.generate([[9, 8, 7]], GREEDY)
         assert llm.load().counters["draft_tokens"] > 0
 
 
 def test_without_tokenizers_sizes_must_do(tiny_model: str, write: Write, caplog: pytest.LogCaptureFixture) -> None:
     spm = write("spm.gguf", TinyModel(vocabulary="spm"))
-    with LLM(tiny_model, **FIELDS, skip_tokenizer_init=True, speculation=f"draft:{spm}") as llm:
+    with LLM(tiny_model, **DRAFTING, skip_tokenizer_init=True, speculation=f"draft:{spm}") as llm:
         llm.generate([[9, 8, 7]], GREEDY)
     assert "without tokenizers nobody knows" in caplog.text
 
@@ -98,12 +99,12 @@ def test_without_tokenizers_sizes_must_do(tiny_model: str, write: Write, caplog:
 )
 def test_names_that_mean_nothing_are_refused(tiny_model: str, name: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        LLM(tiny_model, **FIELDS, speculation=name)
+        LLM(tiny_model, **DRAFTING, speculation=name)
 
 
 def test_shorter_training_is_said_at_start(tiny_model: str, write: Write, caplog: pytest.LogCaptureFixture) -> None:
     short = write("short.gguf", TinyModel(context_length=32))
-    with LLM(tiny_model, **FIELDS, speculation=f"draft:{short}") as llm:
+    with LLM(tiny_model, **DRAFTING, speculation=f"draft:{short}") as llm:
         (output,) = llm.generate([list(range(8, 48))])
         assert output.outputs[0].token_ids
     assert "made for 32 positions" in caplog.text
@@ -118,7 +119,7 @@ def test_all_memory_is_let_go_of(tiny_model: str, write: Write, monkeypatch: pyt
         built.append(self)
 
     monkeypatch.setattr(Executors, "__init__", remember)
-    with LLM(tiny_model, **FIELDS, speculation=f"draft:{write('draft.gguf', DRAFT)}") as llm:
+    with LLM(tiny_model, **DRAFTING, speculation=f"draft:{write('draft.gguf', DRAFT)}") as llm:
         before = llm.load()
         for _ in range(3):
             llm.generate([[9, 8, 7], [1, 2]])
