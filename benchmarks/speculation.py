@@ -27,6 +27,8 @@ of --llama-gguf: see speculation_peer.py.
 import argparse
 import json
 import shlex
+import signal
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -216,9 +218,8 @@ def run_peer(options: argparse.Namespace, model: str, result: dict[str, Any]) ->
     )
     words = load_words(EngineConfig.from_fields({"model": model}), files)
     engines = speculation_peer.specs(files.files[0], peer, options.settings, options.threads)
-    result["peer"] = speculation_peer.compare(
-        engines, speculation_peer.prompts_of(words.render_chat), options.peer_rounds
-    )
+    prompts = speculation_peer.prompts_of(words.render_chat)
+    speculation_peer.compare(engines, prompts, options.peer_rounds, result.setdefault("peer", {}))
 
 
 def summary(records: dict[str, dict[str, Any]]) -> str:
@@ -250,7 +251,7 @@ def command_of(options: argparse.Namespace) -> str:
 
 def page(result: dict[str, Any]) -> str:
     """All tables."""
-    if "peer" not in result:
+    if not result.get("peer", {}).get("rounds"):
         return as_markdown(result)
     heading = f"## Next to llama.cpp's server, one request at a time\n\n{len(result['peer']['rounds'])} rounds.\n"
     return f"{as_markdown(result)}\n{heading}\n{speculation_peer.table(result['peer'])}\n"
@@ -332,6 +333,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     """Measures, writes, prints the tables."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # what is measured is written all the same
     options = parse()
     if options.cpu_time and options.threads != 1:
         raise SystemExit("--cpu-time needs --threads 1: the work of several threads takes less than the sum of theirs")

@@ -65,25 +65,31 @@ def specs(file: Path, peer: Peer, settings: Sequence[str], threads: int) -> list
 
 
 def compare(
-    engines: Sequence[EngineSpec], prompts: Mapping[str, Sequence[Sequence[int]]], rounds: int
-) -> dict[str, Any]:
+    engines: Sequence[EngineSpec],
+    prompts: Mapping[str, Sequence[Sequence[int]]],
+    rounds: int,
+    result: dict[str, Any],
+) -> None:
     """
     Args:
         prompts: kind of work -> its prompts; round r asks the r-th, in the circle.
+        result: gets `engines` and `rounds`, as far as they come.
     """
-    result: dict[str, Any] = {"engines": {}, "rounds": []}
+    facts = result["engines"] = {}
+    result["rounds"] = []
     running: dict[str, EngineProcess] = {}
     with tempfile.TemporaryDirectory() as logs:
         try:
             for number, spec in enumerate(engines):
                 log = Path(logs) / f"{number}.log"
-                result["engines"][spec.name] = or_error(lambda spec=spec, log=log: _open(spec, log, running))
+                facts[spec.name] = or_error(lambda spec=spec, log=log: _open(spec, log, running))
             for number in range(rounds):
-                result["rounds"].append(_round(running, prompts, number, result["engines"]))
+                cells: dict[str, Any] = {workload: {} for workload in prompts}
+                result["rounds"].append(cells)
+                _round(running, prompts, number, facts, cells)
         finally:
             for engine in running.values():
                 engine.close()
-    return result
 
 
 def _open(spec: EngineSpec, log: Path, running: dict[str, EngineProcess]) -> dict[str, Any]:
@@ -99,9 +105,9 @@ def _round(
     prompts: Mapping[str, Sequence[Sequence[int]]],
     number: int,
     facts: dict[str, Any],
-) -> dict[str, Any]:
-    """Kind of work -> engine -> what came of it. An engine that fails is out."""
-    cells: dict[str, Any] = {workload: {} for workload in prompts}
+    cells: dict[str, Any],
+) -> None:
+    """Into `cells`: kind of work -> engine -> what came of it. An engine that fails is out."""
     for workload, listed in prompts.items():
         order = {"prompts": [list(listed[number % len(listed)])], "output_len": OUTPUT_LEN}
         for name in rotated(list(running), number):
@@ -116,7 +122,6 @@ def _round(
             engine.pause()
             cells[workload][name] = _record(made)
             progress(f"peers, round {number + 1}, {workload}, {name}: {cells[workload][name]['decode']:.1f} tokens/s")
-    return cells
 
 
 def _record(made: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +139,8 @@ def table(result: Mapping[str, Any]) -> str:
     ]
     for workload in dict.fromkeys(workload for one in result["rounds"] for workload in one):
         rounds = [one[workload] for one in result["rounds"]]
-        best = _best(rounds, [name for name in result["engines"] if name.startswith("octavo")])
+        ours = [name for name in result["engines"] if name.startswith("octavo") and any(name in one for one in rounds)]
+        best = max(ours, key=lambda name, rounds=rounds: _median(rounds, name)) if ours else None
         for name in result["engines"]:
             if any(name in one for one in rounds):
                 lines.append(_row(workload, name, rounds, best))
@@ -146,23 +152,22 @@ def _rates(rounds: Sequence[Mapping[str, Any]], name: str) -> list[float | None]
     return [one[name]["decode"] if name in one else None for one in rounds]
 
 
-def _best(rounds: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    ran = [name for name in names if any(name in one for one in rounds)]
-    return max(ran, key=lambda name: estimate([rate for rate in _rates(rounds, name) if rate is not None]).median)
+def _median(rounds: Sequence[Mapping[str, Any]], name: str) -> float:
+    return estimate([rate for rate in _rates(rounds, name) if rate is not None]).median
 
 
-def _row(workload: str, name: str, rounds: Sequence[Mapping[str, Any]], best: str) -> str:
+def _row(workload: str, name: str, rounds: Sequence[Mapping[str, Any]], best: str | None) -> str:
     rates = _rates(rounds, name)
     off = _off_of(name)
     own = paired_ratios(rates, _rates(rounds, off))
-    ours = paired_ratios(_rates(rounds, best), rates)
+    ours = [] if best is None else paired_ratios(_rates(rounds, best), rates)
     records = [one[name] for one in rounds if name in one]
     drafts, right = sum(one["drafts"] for one in records), sum(one["right_drafts"] for one in records)
     pairs = [(one[name]["tokens"], one[off]["tokens"]) for one in rounds if name in one and off in one]
     cells = [
         workload,
         name,
-        f"{estimate([rate for rate in rates if rate is not None]).median:.1f}",
+        f"{_median(rounds, name):.1f}",
         shown(estimate(own)) if own and name != off else "-",
         shown(estimate(ours)) if ours and name != best else "-",
         f"{right} of {drafts}" if drafts else "-",

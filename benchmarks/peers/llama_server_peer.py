@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from protocol import Prompts, Run, serve
+from protocol import Prompts, Run, end_with_parent, serve
 
 START_S = 60.0
 
@@ -32,7 +32,11 @@ class LlamaServer:
             "--port": self._url.rpartition(":")[2],
         }
         words = [setting["server"], *(word for pair in fixed.items() for word in pair), *setting["arguments"]]
-        self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(  # this program has one thread, so code may run between fork and exec
+            words,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=end_with_parent,  # noqa: PLW1509
+        )
         self._wait()
         self.versions = {"llama.cpp": str(self._ask("/props").get("build_info", "?"))}
         self.settings = {"arguments": " ".join(setting["arguments"]) or "none"}

@@ -76,7 +76,7 @@ def serve(open_engine: Callable[[dict[str, Any]], Engine]) -> None:
     Whatever the engine itself prints goes to stderr. On Linux the program ends with the one that started it, even
     while it is stopped.
     """
-    _end_with_parent()
+    end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -95,7 +95,8 @@ def serve(open_engine: Callable[[dict[str, Any]], Engine]) -> None:
         raise
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """This process ends with the one that started it, even while it is stopped; on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

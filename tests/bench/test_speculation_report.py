@@ -234,6 +234,12 @@ def test_engines_are_compared_with_their_own_selves_and_with_our_best(bench: Mod
     assert lines[-1] == "Failed: llama.cpp ngram-mod, same file: it died"
 
 
+def test_what_came_before_an_interruption_is_shown(bench: ModuleType) -> None:
+    rounds = [{"code edit": {"llama.cpp off, same file": peer_record(5, 2)}, "extraction": {}}]
+    page = bench.speculation_peer.table({"engines": {"llama.cpp off, same file": {}}, "rounds": rounds})
+    assert page.splitlines()[-1] == "| code edit | llama.cpp off, same file | 5.0 | - | - | - | - |"
+
+
 def test_every_engine_runs_its_file_with_its_kind_of_speculation(bench: ModuleType, tmp_path: Path) -> None:
     peer = bench.speculation_peer.Peer("server", {"same file": tmp_path / "a.gguf", "Q4_0": tmp_path / "b.gguf"})
     specs = bench.speculation_peer.specs(tmp_path / "a.gguf", peer, [AUTO], 2)
@@ -248,7 +254,8 @@ def test_an_engine_of_ours_is_asked_as_peers_are(bench: ModuleType, tmp_path: Pa
     model = write_tiny_model(tmp_path / "tiny.gguf")
     peer = bench.speculation_peer
     engines = [spec for spec in peer.specs(model, peer.Peer("none", {}), ["suffix:4"], 1) if "octavo" in spec.name]
-    result = peer.compare(engines, {"code edit": [[5, 6, 7, 5, 6]]}, 1)
+    result: dict = {}
+    peer.compare(engines, {"code edit": [[5, 6, 7, 5, 6]]}, 1, result)
     (cells,) = result["rounds"]
     off, drafted = cells["code edit"]["octavo off"], cells["code edit"]["octavo suffix:4"]
     assert off["tokens"] == drafted["tokens"]
