@@ -2,9 +2,10 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
+from octavo.scheduling.adaptive_draft_counts import AdaptiveDraftCounts
 from octavo.scheduling.draft_counts import DraftCounts, FixedDraftCounts
 
 MOST = 16
@@ -82,11 +83,12 @@ def all_alike(text: Text) -> Texts:
 
 @dataclass
 class Run:
+    """What came of it."""
+
     tokens: int = 0
     seconds: float = 0.0
     steps: int = 0
     drafts: int = 0
-    planned: list[int] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -103,14 +105,12 @@ def run(
     length: int = 250,
     noise: float = 0.1,
     outliers: float = 0.01,
-    slower: Callable[[float], float] = lambda time: 1.0,
     seed: int = 7,
 ) -> Run:
     """Answers of `length` tokens each, until there are so many tokens. Times are told with noise, counted without."""
     chances, noises, done = random.Random(seed), random.Random(seed + 1), Run()
     left = [length * (place + 1) // batch for place in range(batch)]
-    names = [f"{place}" for place in range(batch)]
-    serial = batch
+    names, serial = [f"{place}" for place in range(batch)], batch
     while done.tokens < tokens:
         time = done.tokens / tokens
         planned: Sequence[int] = [0] * batch
@@ -120,7 +120,7 @@ def run(
             planned = [next(given) if most > 1 else 0 for most in left]
         drafted = [texts(place, time).draft(count, chances) for place, count in enumerate(planned)]
         ran = sum(count for count, _ in drafted)
-        true = curve(batch + ran) * slower(time)
+        true = curve(batch + ran)
         if counts is not None:
             told = true * max(0.7, noises.gauss(1.0, noise)) * (5.0 if noises.random() < outliers else 1.0)
             counts.measured(batch + ran, batch, ran, told)
@@ -136,14 +136,80 @@ def run(
         done.seconds += true
         done.steps += 1
         done.drafts += ran
-        done.planned.append(sum(planned))
     return done
 
 
-def best_fixed(batch: int, curve: Curve, texts: Texts, *, tokens: int, **how: object) -> tuple[int, float]:
-    """(the best count for everybody, tokens per second with it); 0 among them."""
-    rates = {0: run(None, batch, curve, texts, tokens=tokens, **how).rate}
-    for count in (1, 2, 3, 4, 6, 8, 12, 16):
-        rates[count] = run(FixedDraftCounts(count, MOST_PER_STEP), batch, curve, texts, tokens=tokens, **how).rate
-    best = max(rates, key=lambda count: rates[count])
-    return best, rates[best]
+def of_both(first: Text, second: Text) -> Texts:
+    """Every other answer."""
+    return lambda place, time: second if place % 2 else first
+
+
+def turning(first: Text, second: Text) -> Texts:
+    """The one in the first half of the run, the other one in the second."""
+    return lambda place, time: first if time < 0.5 else second
+
+
+TEXTS: dict[str, Texts] = {
+    **{f"p {str(right).lstrip('0')}": all_alike(Text(right)) for right in (0.1, 0.2, 0.4, 0.6, 0.8, 0.95)},
+    "silent .2": all_alike(Text(0.3, speaks=0.2, goes_on=0.7)),
+    "silent .5": all_alike(Text(0.6, speaks=0.5, goes_on=0.8)),
+    "copy": all_alike(Text(0.97, speaks=0.6, goes_on=0.97)),
+    "mixed": of_both(Text(0.15), Text(0.9)),
+    "turns up": turning(Text(0.1), Text(0.9)),
+    "turns down": turning(Text(0.9), Text(0.1)),
+}
+FIXED = (0, 1, 2, 3, 4, 6, 8, 12, 16)
+STEPS = 2000
+"""Of a run without drafts that lasts as long as the best one with a fixed count."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Tokens per second of chosen counts, relatively."""
+
+    best: int
+    """The fixed count with most tokens per second."""
+    gain: float
+    """Of that one over none."""
+    of_best: float
+    of_off: float
+    drafts_per_step: float
+
+
+def counts_of(fixed: int) -> DraftCounts | None:
+    """None: no drafts."""
+    return FixedDraftCounts(fixed, MOST_PER_STEP) if fixed else None
+
+
+def compare(curve: Curve, batch: int, texts: Texts, steps: int = STEPS) -> Comparison:
+    """Chosen counts and fixed ones, over as many tokens. The two best of a shorter run are tried in full."""
+    off = run(None, batch, curve, texts, tokens=batch * 100).rate
+    rough = {fixed: run(counts_of(fixed), batch, curve, texts, tokens=batch * steps // 3).rate for fixed in FIXED}
+    tokens = int(batch * steps * max(rough.values()) / off)
+    close = sorted(FIXED, key=lambda fixed: -rough[fixed])[:2]
+    rates = {fixed: run(counts_of(fixed), batch, curve, texts, tokens=tokens).rate for fixed in close}
+    best = max(close, key=lambda fixed: rates[fixed])
+    chosen = run(AdaptiveDraftCounts(MOST, MOST_PER_STEP), batch, curve, texts, tokens=tokens)
+    return Comparison(
+        best, rates[best] / off, chosen.rate / rates[best], chosen.rate / off, chosen.drafts / chosen.steps
+    )
+
+
+def main() -> None:
+    """A table of all cases: the worst of each curve and batch."""
+    print("| curve | requests | best count (gain) | of off, at least | of best fixed, at least, in |")
+    print("|---|---|---|---|---|")
+    for name, curve in CURVES.items():
+        for batch in (1, 4, 16, 32, 64):
+            seen = {text: compare(curve, batch, texts) for text, texts in TEXTS.items()}
+            worst = min(seen, key=lambda text: seen[text].of_best)
+            top = max(seen.values(), key=lambda each: each.gain)
+            print(
+                f"| {name} | {batch} | {top.best} ({top.gain:.2f}) | {min(each.of_off for each in seen.values()):.3f} "
+                f"| {seen[worst].of_best:.3f} {worst} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

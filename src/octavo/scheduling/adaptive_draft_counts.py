@@ -57,10 +57,12 @@ class AdaptiveDraftCounts:
         most = [min(most, self._most) for _, most in candidates]
         order = list(in_order(num_requests, budget, list(zip(most, chances, strict=True))))
         counts = [0] * len(candidates)
-        for step in order[: _how_many(costs, num_requests, order)]:
-            counts[step.place] += 1
-        if not any(counts) and costs.may_try:
+        planned = _how_many(costs, num_requests, order)
+        if planned is None:
             _probe(costs, num_requests, records, chances, counts)
+        else:
+            for step in order[:planned]:
+                counts[step.place] += 1
         for record, count in zip(records, counts, strict=True):
             record.idle += not count
         return counts
@@ -86,17 +88,18 @@ class AdaptiveDraftCounts:
         self._requests.pop(request_id, None)
 
 
-def _how_many(costs: DraftCosts, num_requests: int, order: Sequence[Expectation]) -> int:
-    """How many drafts of that order to plan."""
+def _how_many(costs: DraftCosts, num_requests: int, order: Sequence[Expectation]) -> int | None:
+    """How many drafts of that order to plan; None: none pays, but it may be found out if one would."""
     base = num_requests / costs.sure()[0]
     best, rate = _best(costs, base, order)
     if best and costs.base_is_due(BASE_AGE * (rate / base) ** 3):
         return 0
     if costs.may_try:
         hoped = _hoped(costs, num_requests, rate * (1 + HOPE), order)
-        if hoped:
-            costs.begin_trial(order[hoped - 1].tokens / rate)
-            return hoped
+        if not hoped:
+            return best or None
+        costs.begin_trial(order[hoped - 1].tokens / rate)
+        return hoped
     return best
 
 

@@ -6,7 +6,7 @@ from math import exp, log, sqrt
 
 UNKNOWN = 1e9
 """Relative time of what has never been tried, nor anything beyond it."""
-SLOW = 1 / 128
+SLOW = 1 / 32
 """Share of a new time in what is known of a size, once it is well known."""
 NEW_LEVEL = 0.03
 """Share of a new time in the level. Less than in sizes that are hardly known: what is wrong there must not move it."""
