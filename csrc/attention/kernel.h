@@ -124,7 +124,8 @@ struct AttentionKernel {
     mix_seen(task, tile, tokens, start, length, scratch, fetch);
   }
 
-  static constexpr int kWidenRows = 12;  // from here on converting a tile once is cheaper
+  static constexpr int kWidenRows = 12;  // up to here a tile is converted as it is read, not once beforehand
+  static constexpr int kFetchRows = 24;  // from here on there is so much to compute that fetching ahead only disturbs
 
   template <class T>
   static void any_tile(const AttentionTask& task, const AttentionTask* next, Range tokens, int start, int length,
@@ -137,13 +138,16 @@ struct AttentionKernel {
     const int pages = (length + kPageTokens - 1) / kPageTokens;
     const TilePages<T> stored = Pages<V>::template tile_pages<T>(task, start, pages);
     const TileScales<T> scales = Pages<V>::tile_scales(task, stored, pages);
-    if (sizeof(T) < sizeof(float) && task.rows() > kWidenRows) {
+    Ahead<V> fetch = Pages<V>::template ahead<T>(task, next, start);
+    if (task.rows() <= kWidenRows) return tile(task, stored, scales, tokens, start, length, scratch, fetch);
+    LineByLine<V> lines{fetch};
+    if constexpr (sizeof(T) < sizeof(float)) {
       const TilePages<float> wide = Pages<V>::widened(stored, pages, task.layer->head_dim, scratch);
+      if (task.rows() <= kFetchRows) return tile(task, wide, scales, tokens, start, length, scratch, lines);
       return tile(task, wide, scales, tokens, start, length, scratch, nothing);
     }
-    if (task.rows() > kWidenRows) return tile(task, stored, scales, tokens, start, length, scratch, nothing);
-    Ahead<V> fetch = Pages<V>::template ahead<T>(task, next, start);
-    tile(task, stored, scales, tokens, start, length, scratch, fetch);
+    if (task.rows() <= kFetchRows) return tile(task, stored, scales, tokens, start, length, scratch, lines);
+    tile(task, stored, scales, tokens, start, length, scratch, nothing);
   }
 
   // ---- partitions

@@ -30,13 +30,10 @@ class Ahead {
   // As many bytes as the caller reads meanwhile, at least a line.
   template <int bytes>
   void step() {
-    for (int i = 0; i < (bytes + kLine - 1) / kLine; i++) fetch_line();
+    for (int i = 0; i < (bytes + kLine - 1) / kLine; i++) line();
   }
-
- private:
-  static constexpr int kLine = 64;
   // The first lines of all runs, then the second lines, ...
-  void fetch_line() {
+  void line() {
     if (lines_ == 0) return;
     lines_--;
     const char*& line = runs_[run_];
@@ -45,12 +42,24 @@ class Ahead {
     if (++run_ == count_) run_ = 0;
   }
 
+ private:
+  static constexpr int kLine = 64;
+
   int run_ = 0, count_ = 0, lines_ = 0, run_lines_;
   const char* runs_[2 * kTilePages];
 };
 struct Nothing {
   template <int bytes>
   void step() {}
+};
+// A line with each step: for several blocks of rows, which go through a tile several times while the next one comes.
+template <class V>
+struct LineByLine {
+  Ahead<V> ahead;
+  template <int bytes>
+  void step() {
+    ahead.line();
+  }
 };
 
 template <class V, class T>

@@ -6,8 +6,8 @@ namespace octavo {
 namespace {
 
 constexpr int kChunksPerThread = 4;
-// Rows of up to this many tokens are cut by partition: decoding, and short drafts.
-constexpr int kSplitTokens = 4;
+// Rows of up to this many tokens are cut by partition: decoding, and drafts.
+constexpr int kSplitTokens = 24;
 // What a task costs besides its keys, in keys.
 constexpr int kTaskOverhead = 16;
 
@@ -19,15 +19,12 @@ void AttentionPlan::make(const Step& step) {
   joints_.clear();
   partials_used_ = 0;
   const int ratio = kind_.heads / kind_.kv_heads, heads_at_once = std::min(ratio, kMaxAttentionRows);
-  const int tokens_at_once = kMaxAttentionRows / heads_at_once;
   for (int seq = 0; seq < step.seqs; seq++) {
-    const int begin = step.seq_starts[seq], end = step.seq_starts[seq + 1];
+    const bool few = step.seq_starts[seq + 1] - step.seq_starts[seq] <= kSplitTokens;
     for (int kv_head = 0; kv_head < kind_.kv_heads; kv_head++) {
       for (int head = 0; head < ratio; head += heads_at_once) {
-        const int first = kv_head * ratio + head, heads = std::min(heads_at_once, ratio - head);
-        for (int token = begin; token < end; token += tokens_at_once) {
-          add_tokens(step, seq, token, std::min(tokens_at_once, end - token), kv_head, first, heads);
-        }
+        const Heads heads{seq, kv_head, kv_head * ratio + head, std::min(heads_at_once, ratio - head)};
+        few ? add_by_partition(step, heads) : add_whole(step, heads);
       }
     }
   }
@@ -40,20 +37,40 @@ void AttentionPlan::make(const Step& step) {
   cut();
 }
 
-void AttentionPlan::add_tokens(const Step& step, int seq, int token, int tokens, int kv_head, int first_head,
-                               int heads) {
-  const int context = step.positions[token] + tokens, lowest = std::max(0, step.positions[token] - kind_.window + 1);
-  const int first = lowest / kPartitionTokens, end = (context - 1) / kPartitionTokens + 1;
-  if (tokens > kSplitTokens || end - first == 1) {
-    add_task({seq, token, tokens, kv_head, first_head, heads, AttentionTask::kWhole, 0}, context - lowest);
-    return;
+int AttentionPlan::lowest_seen(const Step& step, int token) const {
+  return std::max(0, step.positions[token] - kind_.window + 1);
+}
+
+void AttentionPlan::add_whole(const Step& step, const Heads& heads) {
+  const int end = step.seq_starts[heads.seq + 1], most = tokens_at_once(heads);
+  for (int token = step.seq_starts[heads.seq]; token < end; token += most) {
+    const int tokens = std::min(most, end - token), context = step.positions[token] + tokens;
+    add_task({heads.seq, token, tokens, heads.kv_head, heads.first, heads.count, AttentionTask::kWhole, 0},
+             context - lowest_seen(step, token));
   }
-  const int joint = static_cast<int>(joints_.size());
-  joints_.push_back({partials_used_, end - first});
-  partials_used_ += static_cast<size_t>(end - first) * heads * tokens * (kind_.head_dim + 2);
-  for (int p = first; p < end; p++) {
-    const int visible = std::min(context, (p + 1) * kPartitionTokens) - std::max(lowest, p * kPartitionTokens);
-    add_task({seq, token, tokens, kv_head, first_head, heads, p, joint}, visible);
+}
+
+void AttentionPlan::add_by_partition(const Step& step, const Heads& heads) {
+  const int begin = step.seq_starts[heads.seq], end = step.seq_starts[heads.seq + 1], most = tokens_at_once(heads);
+  const int first = lowest_seen(step, begin) / kPartitionTokens, last = step.positions[end - 1] / kPartitionTokens;
+  if (first == last) return add_whole(step, heads);
+  const int first_joint = static_cast<int>(joints_.size());
+  for (int token = begin; token < end; token += most) {
+    const int tokens = std::min(most, end - token), lowest = lowest_seen(step, token) / kPartitionTokens;
+    const int count = step.positions[token + tokens - 1] / kPartitionTokens - lowest + 1;
+    joints_.push_back({partials_used_, count});
+    partials_used_ += static_cast<size_t>(count) * heads.count * tokens * (kind_.head_dim + 2);
+  }
+  for (int p = first; p <= last; p++) {
+    for (int token = begin; token < end; token += most) {
+      const int tokens = std::min(most, end - token), context = step.positions[token] + tokens;
+      const int seen = std::max(lowest_seen(step, token), p * kPartitionTokens);
+      const int seen_end = std::min(context, (p + 1) * kPartitionTokens);
+      if (seen >= seen_end) continue;  // a window that has passed, or tokens that lie ahead
+      add_task({heads.seq, token, tokens, heads.kv_head, heads.first, heads.count, p,
+                first_joint + (token - begin) / most},
+               seen_end - seen);
+    }
   }
 }
 

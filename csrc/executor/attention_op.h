@@ -17,7 +17,8 @@ struct AttentionKind {
   }
 };
 
-// How a step's attention is cut: by sequence, KV head, tokens, and for few tokens with a long context by partition.
+// How a step's attention is cut: by sequence, KV head, tokens, and for few tokens with a long context by partition; there
+// pieces of tokens that read the same partition follow each other, while it is in the cache.
 // Rows come out the same however they are cut. Made once per step and kind, read by every layer of the kind.
 class AttentionPlan {
  public:
@@ -46,7 +47,14 @@ class AttentionPlan {
     size_t offset;
     int count;
   };
-  void add_tokens(const Step& step, int seq, int token, int tokens, int kv_head, int first_head, int heads);
+  // Some heads of a sequence that read one KV head.
+  struct Heads {
+    int seq, kv_head, first, count;
+  };
+  void add_whole(const Step& step, const Heads& heads);
+  void add_by_partition(const Step& step, const Heads& heads);
+  int tokens_at_once(const Heads& heads) const { return kMaxAttentionRows / heads.count; }
+  int lowest_seen(const Step& step, int token) const;
   void add_task(const Task& task, int visible);
   void cut();
 

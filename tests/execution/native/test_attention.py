@@ -103,7 +103,7 @@ def test_attention_equals_the_obvious_computation(case: AttentionCase, dtype: KV
 
 
 BIT_CASES = [
-    AttentionCase(lengths=(530, 90, 33), heads=9, kv_heads=3, dtype=KVDtype.FP16),
+    AttentionCase(lengths=(530, 268, 33), heads=9, kv_heads=3, dtype=KVDtype.FP16),
     AttentionCase(lengths=(530, 300), heads=4, kv_heads=1, head_dim=256, window=100, dtype=KVDtype.FP16),
     AttentionCase(lengths=(300, 90), heads=14, kv_heads=2, dtype=KVDtype.BF16, softcap=5.0),
     AttentionCase(lengths=(300, 90), heads=2, kv_heads=2, head_dim=80),
@@ -144,6 +144,21 @@ def test_decoding_token_by_token_gives_the_bits_of_the_prompt(
     case, want = reference_rows
     tails = [(length - 40, *range(length - 39, length + 1)) if length > 40 else (length,) for length in case.lengths]
     assert_same_bits(AttentionRig(case).in_cuts(tails), want)
+
+
+RUNS = (2, 3, 5, 9, 17, 24, 25)
+"""A token and its drafts: one piece of rows or several, by partition and (the last one) whole."""
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_verifying_drafts_gives_the_bits_of_the_prompt(
+    reference_rows: tuple[AttentionCase, list[Float32]], isa: str
+) -> None:
+    case, want = reference_rows
+    rig = AttentionRig(case, Setting(threads=2, isa=isa))
+    for run in RUNS:
+        cuts = [(*range(max(1, length - 4 * run), length, run), length) for length in case.lengths]
+        assert_same_bits(rig.in_cuts(cuts), want)
 
 
 @settings(max_examples=10)
