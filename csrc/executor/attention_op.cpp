@@ -6,8 +6,10 @@ namespace octavo {
 namespace {
 
 constexpr int kChunksPerThread = 4;
-// Rows of up to this many tokens are cut by partition: decoding, and drafts.
-constexpr int kSplitTokens = 24;
+// Rows of up to this many tokens are always cut by partition: decoding, and short drafts.
+constexpr int kSplitTokens = 4;
+// And up to this many where KV heads alone would leave threads without work: as three heads do with two threads.
+constexpr int kMaxSplitTokens = 24;
 // What a task costs besides its keys, in keys.
 constexpr int kTaskOverhead = 16;
 
@@ -19,8 +21,11 @@ void AttentionPlan::make(const Step& step) {
   joints_.clear();
   partials_used_ = 0;
   const int ratio = kind_.heads / kind_.kv_heads, heads_at_once = std::min(ratio, kMaxAttentionRows);
+  const int whole = step.seqs * kind_.kv_heads;
+  const bool uneven = whole % threads_ != 0 && whole < kChunksPerThread * threads_;
+  const int most_split = uneven ? kMaxSplitTokens : kSplitTokens;
   for (int seq = 0; seq < step.seqs; seq++) {
-    const bool few = step.seq_starts[seq + 1] - step.seq_starts[seq] <= kSplitTokens;
+    const bool few = step.seq_starts[seq + 1] - step.seq_starts[seq] <= most_split;
     for (int kv_head = 0; kv_head < kind_.kv_heads; kv_head++) {
       for (int head = 0; head < ratio; head += heads_at_once) {
         const Heads heads{seq, kv_head, kv_head * ratio + head, std::min(heads_at_once, ratio - head)};
