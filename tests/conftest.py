@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 # Before NumPy is first imported: OpenBLAS threads that spin for each other take ten times as long on shared cores.
@@ -14,3 +15,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("octavo", derandomize=True, deadline=None)
 settings.load_profile("octavo")
+
+MOST_WORKERS = 8
+"""Each takes some 400 MB."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The whole suite runs on all cores; parts of it, which somebody names, in one process that starts at once."""
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return min(len(os.sched_getaffinity(0)), MOST_WORKERS) if is_whole else 0
