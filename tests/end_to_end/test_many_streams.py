@@ -20,7 +20,7 @@ from octavo.hub import resolve
 from octavo.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[2]
-STREAMS, TOKENS = 256, 24
+STREAMS, TOKENS = 256, 12
 
 
 @contextmanager

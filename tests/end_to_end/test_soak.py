@@ -18,7 +18,7 @@ from tests.end_to_end.chaos import Holdings, settled
 from tests.end_to_end.conftest import serving
 from tests.server.running import RunningServer
 
-AT_ONE_TIME, ROUNDS, PER_ROUND = 16, 10, 500
+AT_ONE_TIME, ROUNDS, PER_ROUND = 16, 10, 300
 STALL_S = 20.0
 """Without a single answer for so long, the server stands still, however busy the machine is."""
 HI = [{"role": "user", "content": "hello"}]
@@ -116,7 +116,7 @@ def test_thousands_of_requests_of_all_kinds(server: RunningServer[AsyncLLM]) -> 
         paces.append(soak.round(PER_ROUND))
         settled(server, before)
         used.append(in_use(server))
-    assert soak.num_cut > 50
+    assert soak.num_cut > 30
     assert {(wanted, got) for _, wanted, got in soak.statuses} == {(200, 200), (400, 400), (404, 404)}, soak.statuses
     assert median(paces[-3:]) < 3 * median(paces[:3]) + 1, paces
     middle, end = used[ROUNDS // 2], used[-1]

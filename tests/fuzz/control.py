@@ -11,6 +11,8 @@ BODIES: tuple[dict[str, Any], ...] = (
     {"prompt": "the cat sat on", "max_tokens": 24, "temperature": 0, "ignore_eos": True},
     {"prompt": "the dog ran to", "max_tokens": 24, "temperature": 1, "seed": 7, "ignore_eos": True, "n": 2},
 )
+PAUSE_S = 0.05
+"""Between two answers. Without it, the control would take most of the server's time, and what it is mistreated with little."""
 
 
 class ControlStream:
@@ -51,6 +53,7 @@ class ControlStream:
                     self.problems.append(f"{body['prompt']!r}: {answer} is not {expected}")
                     return
                 self.num_answers += 1
+                self._stop.wait(PAUSE_S)
 
     def _answer(self, body: dict[str, Any]) -> dict[int, list[int]]:
         """Choice -> token ids."""
