@@ -54,22 +54,27 @@ def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf"))
 
 
-@pytest.fixture(scope="package", params=["tiny", "smollm2-135m"])
-def served(request: pytest.FixtureRequest, tiny_file: str) -> Iterator[Served]:
-    """Both models, one after the other."""
-    file = tiny_file if request.param == "tiny" else str(model_path(request.param))
+@contextmanager
+def serving_beside_local(name: str, file: str) -> Iterator[Served]:
+    """A server, and whatever of `Served` is asked for beside it, as long as the block runs."""
     with serving(file) as server:
-        made = Served(request.param, file, server)
+        made = Served(name, file, server)
         yield made
         made.client.close()
         if "local" in vars(made):
             made.local.close()
 
 
+@pytest.fixture(scope="package", params=["tiny", "smollm2-135m"])
+def served(request: pytest.FixtureRequest, tiny_file: str) -> Iterator[Served]:
+    """Both models, one after the other."""
+    file = tiny_file if request.param == "tiny" else str(model_path(request.param))
+    with serving_beside_local(request.param, file) as made:
+        yield made
+
+
 @pytest.fixture(scope="package")
 def tiny(tiny_file: str) -> Iterator[Served]:
     """The tiny model alone, for what needs no sense in the answers."""
-    with serving(tiny_file) as server:
-        made = Served("tiny", tiny_file, server)
+    with serving_beside_local("tiny", tiny_file) as made:
         yield made
-        made.client.close()
