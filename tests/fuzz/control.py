@@ -12,7 +12,7 @@ BODIES: tuple[dict[str, Any], ...] = (
     {"prompt": "the dog ran to", "max_tokens": 24, "temperature": 1, "seed": 7, "ignore_eos": True, "n": 2},
 )
 PAUSE_S = 0.05
-"""Between two answers. Without it, the control would take most of the server's time, and what it is mistreated with little."""
+"""Between two answers: without it, the control takes most of the server's time."""
 
 
 class ControlStream:
