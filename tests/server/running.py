@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -93,3 +94,4 @@ def running_server(
         thread.join(timeout=60)
         if thread.is_alive():
             raise RuntimeError("the server did not stop")
+        gc.unfreeze()  # it froze what lived, and what was garbage then: in a process of its own that ends with it
