@@ -3,33 +3,23 @@
 Usage: python benchmarks/startup.py [MODEL ...] [--runs 5] [--json FILE]     default: smollm2-135m
 
 `warm`: the model's file is in the page cache. `cold`: its pages were dropped before (the download is not part of it).
-Medians over the runs. `listening` is when the port accepts connections, which is when the server's own imports begin;
-the phases of the core process run beside those and come from the log (`--log-level debug`).
+Medians over the runs. `listening_s` is when the port accepts connections, which is when the server's own imports begin;
+the phases of the core process run beside those and come from its log.
 """
 
 import argparse
 import json
 import os
-import re
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from octavo.bench.startup import start_server
 from octavo.hub import resolve
 
 OCTAVO = [sys.executable, "-c", "from octavo.cli.main import main; main()"]
-PHASE = re.compile(r"(\w+) (\d+\.\d+) s")
-PATIENCE_S = 120
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def drop_pages(model: str) -> None:
@@ -38,37 +28,6 @@ def drop_pages(model: str) -> None:
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
-
-
-def connect(port: int, server: "subprocess.Popen[str]") -> socket.socket:
-    """Tries until somebody listens."""
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), PATIENCE_S)
-        except OSError:
-            if server.poll() is not None:
-                raise SystemExit(f"the server ended: {server.communicate()[1]}") from None
-            time.sleep(0.001)
-
-
-def start_server(model: str) -> dict[str, float]:
-    """Seconds from the start of the process to each point, and the core's phases."""
-    port = free_port()
-    began = time.perf_counter()
-    command = [*OCTAVO, "--log-level", "debug", "serve", model, "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-        with connect(port, server) as connection:
-            listening = time.perf_counter() - began
-            connection.sendall(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            answer = connection.recv(1000)
-            ready = time.perf_counter() - began
-        server.send_signal(signal.SIGTERM)
-        _, log = server.communicate(timeout=PATIENCE_S)
-    if b" 200 " not in answer:
-        raise SystemExit(f"/ready answered {answer!r}")
-    line = next(line for line in log.splitlines() if "core started:" in line)
-    phases = {f"core: {name}": float(seconds) for name, seconds in PHASE.findall(line.split("core started:")[1])}
-    return {"ready": ready, "listening": listening, **phases}
 
 
 def first_byte(model: str) -> dict[str, float]:
@@ -80,7 +39,7 @@ def first_byte(model: str) -> dict[str, float]:
             raise SystemExit("no answer")
         first = time.perf_counter() - began
         process.stdout.read()
-    return {"first byte of complete": first, "exit of complete": time.perf_counter() - began}
+    return {"first_byte_of_complete_s": first, "exit_of_complete_s": time.perf_counter() - began}
 
 
 def medians(runs: list[dict[str, float]]) -> dict[str, float]:
@@ -107,7 +66,7 @@ def main() -> None:
     results = {model: measure(model, arguments.runs) for model in arguments.models}
     for model, figures in results.items():
         for kind, seconds in figures.items():
-            print(f"{model}, {kind}: " + ", ".join(f"{name} {value:.3f} s" for name, value in seconds.items()))
+            print(f"{model}, {kind}: " + ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n")
 

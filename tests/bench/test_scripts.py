@@ -126,6 +126,18 @@ def test_vectors_next_to_answers_on_a_tiny_model(tmp_path: Path) -> None:
     assert "| 3x20 | embed, mean |" in printed
 
 
+def test_what_the_client_of_bench_serve_can_read(tmp_path: Path) -> None:
+    out = tmp_path / "client.json"
+    run(
+        "load_client.py", "--streams", "2", "--tokens", "8", "--requests", "4", "--pace-s", "0.001", "--json", str(out)
+    )  # fmt: skip
+    figures = json.loads(out.read_text())
+    assert [figures[kind]["tokens"] for kind in ("flood", "paced")] == [32, 16]
+    for kind in ("flood", "paced"):
+        assert figures[kind]["tokens_per_cpu_s"] > 0
+        assert figures[kind]["tokens_per_read"] >= 1
+
+
 def test_how_answers_differ() -> None:
     exact = Answers([-1.0, -2.0], [5, 6], [[1, 2, 3], [4, 5, 6]])
     figures = Answers([-1.5, -1.5], [5, 7], [[1, 2, 9], [4, 5, 6]]).against(exact)

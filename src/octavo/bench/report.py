@@ -1,6 +1,7 @@
 """Figures for people and for programs."""
 
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,12 @@ def write_json(figures: dict[str, Any], file: Path) -> None:
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value if isinstance(value, int | float | bool) else str(value) for name, value in settings.items()}
+    """As JSON has it, which knows no infinity."""
+    return {name: value if _is_plain(value) else str(value) for name, value in settings.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | bool) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _shown(value: Any) -> str:

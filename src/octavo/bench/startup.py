@@ -52,9 +52,12 @@ def start_server(model: str) -> dict[str, float]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
         try:
             listening_s, ready_s, answer = _times(began_s, port, server)
-        finally:
-            server.send_signal(signal.SIGTERM)
+            if answer:  # one that failed ends by itself, and should say why before
+                server.send_signal(signal.SIGTERM)
             _, log = server.communicate(timeout=PATIENCE_S)
+        except BaseException:
+            server.kill()
+            raise
     if b" 200 " not in answer:
         told = (log.strip().splitlines() or ["it said nothing"])[-1]
         raise RequestFailedError(f"the server did not get ready (/ready answered {answer[:80]!r}); {told}")
@@ -78,6 +81,9 @@ def _times(began_s: float, port: int, server: "subprocess.Popen[str]") -> tuple[
         with connection:
             listening_s = time.perf_counter() - began_s
             connection.sendall(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            answer = connection.recv(1000)
+            try:
+                answer = connection.recv(1000)
+            except ConnectionResetError:  # it fails just now
+                answer = b""
             return listening_s, time.perf_counter() - began_s, answer
     return 0.0, 0.0, b""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,6 +114,7 @@ def serve(
 
     load = LoadSettings.from_fields(_with_limits(settings, more_limits or []))
     workload = make_workload(load.data, words_for(load), load.num_warmups)
+    gc.freeze()  # the prompts stay: no collection shall look at them while times are taken
     with _load_progress(workload.num_requests) if progress else contextlib.nullcontext(_unheard) as heard:
         run = asyncio.run(put_load(load, workload, heard))
     figures = serve_figures(run, load)

@@ -47,6 +47,8 @@ class TargetSettings:
         _one_of("endpoint", self.endpoint, Endpoint)
         _above_zero("request_timeout_s", self.request_timeout_s)
         address_of(self.url)
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise ConfigError("api_key", "...", "must be printable ASCII")
         for line in self.header:
             name, colon, _ = line.partition(":")
             if not (colon and name.strip()) or not line.isprintable() or not line.isascii():

@@ -1,0 +1,157 @@
+"""`octavo bench serve` and `octavo bench startup` as users start them, by TCP and by the machine's clock: counts are
+exact, times only have an order."""
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from octavo.bench.startup import core_phases, measure_startup
+from octavo.cli.main import main
+from octavo.errors import RequestFailedError
+from octavo.execution.loader.tiny.write import write_tiny_model
+from tests.bench.load.scripted_server import Beat, Script, ScriptedServer, answer, refusal
+
+
+@contextmanager
+def served(script: Script) -> Iterator[tuple[str, ScriptedServer]]:
+    """A scripted server on a port, in a thread of its own."""
+    server, ready, loop, port = ScriptedServer(script), threading.Event(), asyncio.new_event_loop(), [0]
+
+    async def run(stop: asyncio.Event) -> None:
+        listener = await asyncio.start_server(accepted, "127.0.0.1", 0)
+        port[0] = listener.sockets[0].getsockname()[1]
+        ready.set()
+        await stop.wait()
+        listener.close()
+        await asyncio.gather(*tasks)
+
+    tasks: list[asyncio.Task[None]] = []
+
+    def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(loop.create_task(server.serve(reader, writer)))
+
+    stop = asyncio.Event()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run(stop)))
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield f"http://127.0.0.1:{port[0]}", server
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        loop.close()
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+def octavo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Done:
+    monkeypatch.setattr(sys, "argv", ["octavo", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    return Done(int(ended.value.code or 0), told.out, told.err)
+
+
+def at_once(_: int, __: dict[str, Any]) -> list[Beat]:
+    return answer(0.0, 0.0, 3)
+
+
+def test_a_run_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.json"
+    with served(at_once) as (url, server):
+        done = octavo(
+            capsys, monkeypatch, "bench", "serve", "--url", f"{url}/v1", "--num-prompts", "20", "--request-rate", "500",
+            "--input-len", "7", "--output-len", "3", "--json", str(out), "--goodput", "ttft:60000", "e2el:60000",
+        )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.out.startswith("scripted: 20 requests from 0.000 to ")
+    assert ": 20 completed, 0 rejected, 0 errored, 0 aborted\n" in done.out
+    assert "goodput default [ttft 60000 ms, e2el 60000 ms]: 20 of 20 (100.0 %)" in done.out
+    assert "20/20" in done.err
+    assert len(server.requests) == 22
+    figures = json.loads(out.read_text(), parse_constant=pytest.fail)
+    assert (figures["model"], figures["request_rate"], figures["config"]["num_prompts"]) == ("scripted", 500, 20)
+    assert figures["measured"]["output_tokens"] == figures["measured"]["asked_output_tokens"] == 60
+    for exact, later in (("ttft_from_send_s", "ttft_s"), ("e2el_from_send_s", "e2el_s"), ("ttft_s", "e2el_s")):
+        assert 0 < figures["run"][exact]["p50"] <= figures["run"][later]["p50"]
+    assert {"hardware", "versions"} == set(figures["client"])
+
+
+def test_secrets_stay_out_of_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.json"
+    monkeypatch.setenv("OCTAVO_API_KEY", "very-secret")
+    with served(at_once) as (url, server):
+        given = ("--url", url, "--header", "X-Key: also-secret", "--num-prompts", "1", "--request-rate", "inf")
+        done = octavo(capsys, monkeypatch, "bench", "serve", *given, "--json", str(out), "--no-progress")
+    assert (done.code, done.err) == (0, "")
+    assert "\r\nAuthorization: Bearer very-secret\r\nX-Key: also-secret\r\n" in server.heads[-1]
+    assert "secret" not in out.read_text() + done.out
+    assert json.loads(out.read_text(), parse_constant=pytest.fail)["request_rate"] == "inf"
+
+
+def test_a_server_that_refuses_everything(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(lambda *_: [(0.0, refusal(429, "queue full"))]) as (url, _):
+        done = octavo(capsys, monkeypatch, "bench", "serve", "--url", url, "--num-prompts", "4", "--no-progress")
+    assert done.code == 1
+    assert "0 completed, 4 rejected" in done.out
+    assert done.err == "octavo: no request was completed; queue full\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--url", "http://127.0.0.1:1"), 1, "http://127.0.0.1:1 cannot be asked: "),
+        (("--request-rate", "0"), 2, "--request-rate=0.0: must be above 0"),
+        (("--dataset", "trace"), 2, "--dataset='trace': needs its file: --dataset-path"),
+        (("--num-prompts", "2", "--time-scale", "2"), 2, "--time-scale=2.0: has no effect: the data set has no times"),
+        (("ttft:3",), 2, "unexpected 'ttft:3'; limits follow --goodput"),
+        (("--goodput", "ttft:3", "tpot"), 2, "--goodput='ttft:3 tpot': write limits in milliseconds"),
+    ],
+)
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    done = octavo(capsys, monkeypatch, "bench", "serve", *arguments, "--no-progress")
+    assert (done.code, done.out) == (code, "")
+    (line,) = done.err.splitlines()
+    assert message in line
+
+
+def test_phases_of_a_start_are_read_from_its_log() -> None:
+    log = "x\n12:00 DEBUG octavo.engine: core started: imports 0.66 s, open 0.06 s\nready: 1.0 s\n"
+    assert core_phases(log) == {"core_imports_s": 0.66, "core_open_s": 0.06}
+    assert core_phases("nothing") == {}
+
+
+@pytest.mark.slow
+def test_a_start_is_measured_from_outside(tmp_path: Path) -> None:
+    figures = measure_startup(str(write_tiny_model(tmp_path / "tiny.gguf")), repeats=1)
+    assert 0 < figures["listening_s"]["median"] <= figures["ready_s"]["median"]
+    assert figures["core_imports_s"]["median"] < figures["ready_s"]["median"]
+
+
+@pytest.mark.slow
+def test_a_start_that_fails_says_what_the_server_said(tmp_path: Path) -> None:
+    with pytest.raises(RequestFailedError, match=r"the server did not get ready .*nothing\.gguf"):
+        measure_startup(str(tmp_path / "nothing.gguf"), repeats=1)
