@@ -3,6 +3,7 @@ exact, times only have an order."""
 
 import asyncio
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,21 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from octavo.bench.startup import core_phases, measure_startup
 from octavo.cli.main import main
 from octavo.errors import RequestFailedError
 from octavo.execution.loader.tiny.write import write_tiny_model
 from tests.bench.load.scripted_server import Beat, Script, ScriptedServer, answer, refusal
+from tests.server.fake_engine import FakeEngine
+from tests.server.running import running_server
 
 
 @contextmanager
-def served(script: Script) -> Iterator[tuple[str, ScriptedServer]]:
+def served(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, ScriptedServer]]:
     """A scripted server on a port, in a thread of its own."""
     server, ready, loop, port = ScriptedServer(script), threading.Event(), asyncio.new_event_loop(), [0]
 
     async def run(stop: asyncio.Event) -> None:
-        listener = await asyncio.start_server(accepted, "127.0.0.1", 0)
+        listener = await asyncio.start_server(accepted, "127.0.0.1", 0, ssl=tls)
         port[0] = listener.sockets[0].getsockname()[1]
         ready.set()
         await stop.wait()
@@ -43,7 +47,7 @@ def served(script: Script) -> Iterator[tuple[str, ScriptedServer]]:
     thread.start()
     assert ready.wait(30)
     try:
-        yield f"http://127.0.0.1:{port[0]}", server
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{port[0]}", server
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(30)
@@ -136,6 +140,47 @@ def test_mistakes_are_one_line(
     assert (done.code, done.out) == (code, "")
     (line,) = done.err.splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_octavos_own_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    """The stand-in engine says what it likes until it has said enough; counts of client and server are the same."""
+    out = tmp_path / "out.json"
+
+    async def fake() -> FakeEngine:
+        return FakeEngine()
+
+    with running_server(fake) as running:
+        done = octavo(
+            capsys, monkeypatch, "bench", "serve", "--url", running.url, "--endpoint", endpoint, "--dataset",
+            "multi-turn", "--turns", "2", "--num-prompts", "6", "--max-concurrency", "3", "--input-len", "5",
+            "--output-len", "8", "--ignore-eos", "--json", str(out), "--no-progress",
+        )  # fmt: skip
+    assert done.code == 0, done.out + done.err
+    figures = json.loads(out.read_text())["run"]
+    assert (figures["requests"], figures["completed"], figures["most_under_way"]) == (12, 12, 3)
+    assert figures["output_tokens"] == figures["asked_output_tokens"] == 12 * 8
+    assert figures["answers_without_usage"] == 0
+    assert figures["prompt_tokens"] > 12 * 5
+
+
+def test_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates are checked against those that the system trusts."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    given = ("bench", "serve", "--num-prompts", "3", "--request-rate", "inf", "--no-progress", "--url")
+    with served(at_once, context) as (url, _):
+        distrusted = octavo(capsys, monkeypatch, *given, url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        trusted = octavo(capsys, monkeypatch, *given, url)
+    assert distrusted.code == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in distrusted.err
+    assert len(distrusted.err.splitlines()) == 1
+    assert ": 3 completed, 0 rejected" in trusted.out
 
 
 def test_phases_of_a_start_are_read_from_its_log() -> None:
