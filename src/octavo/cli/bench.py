@@ -114,8 +114,8 @@ def serve(
 
     load = LoadSettings.from_fields(_with_limits(settings, more_limits or []))
     workload = make_workload(load.data, words_for(load), load.num_warmups)
-    gc.freeze()  # the prompts stay: no collection shall look at them while times are taken
-    with _load_progress(workload.num_requests) if progress else contextlib.nullcontext(_unheard) as heard:
+    shown = _load_progress(workload.num_requests) if progress else contextlib.nullcontext(_unheard)
+    with _frozen(), shown as heard:
         run = asyncio.run(put_load(load, workload, heard))
     figures = serve_figures(run, load)
     print(as_table(figures))
@@ -166,6 +166,16 @@ def _with_limits(settings: Settings, more_limits: list[str]) -> Settings:
 
 def _unheard(_: object) -> None:
     """Nobody watches."""
+
+
+@contextlib.contextmanager
+def _frozen() -> Iterator[None]:
+    """What exists stays: no collection looks at it while times are taken."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextlib.contextmanager
