@@ -169,6 +169,19 @@ class Holdings:
         )
 
 
+def at_rest(server: RunningServer[AsyncLLM], timeout_s: float = 20) -> Holdings:
+    """What the server holds once nothing is asked of it any more: who left a moment ago may still run."""
+    seen: list[Holdings] = []
+
+    def rests() -> bool:
+        now = Holdings.of(server)
+        seen.append(now)
+        return now.num_live + now.num_running + now.num_waiting + now.num_in_flight + now.num_connections == 0
+
+    wait_until(rests, "nothing is asked", timeout_s)
+    return seen[-1]
+
+
 def settled(server: RunningServer[AsyncLLM], before: Holdings, timeout_s: float = 20) -> None:
     """Waits until the server holds what it held before; fails with the difference if it does not come to that."""
     now: list[Holdings] = []

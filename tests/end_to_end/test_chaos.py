@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from octavo import AsyncLLM
-from tests.end_to_end.chaos import Complaints, Holdings, Traffic, counted, settled
+from tests.end_to_end.chaos import Complaints, Holdings, Traffic, at_rest, counted, settled
 from tests.end_to_end.conftest import serving
 from tests.server.running import RunningServer
 
@@ -40,7 +40,7 @@ def test_random_disconnects_and_aborts_leave_nothing(
     complaints = Complaints(server)
     Traffic(20, seed=1).run(server.url)  # whatever is made once
     httpx.get(f"{server.url}/metrics")
-    before = Holdings.of(server)
+    before = at_rest(server)
     traffic = Traffic(200, seed=7)
     with caplog.at_level(logging.WARNING):
         traffic.run(server.url)
@@ -54,7 +54,7 @@ def test_many_more_and_memory_comes_back(server: RunningServer[AsyncLLM], caplog
     complaints = Complaints(server)
     core = psutil.Process(server.engine.core_pid)
     Traffic(200, seed=2).run(server.url)
-    before, used = Holdings.of(server), (psutil.Process().memory_info().rss, core.memory_info().rss)
+    before, used = at_rest(server), (psutil.Process().memory_info().rss, core.memory_info().rss)
     for round_ in range(2):
         Traffic(250, seed=10 + round_, at_one_time=48).run(server.url)
         check(server, before, complaints)

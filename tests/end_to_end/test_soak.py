@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from octavo import AsyncLLM
-from tests.end_to_end.chaos import Holdings, settled
+from tests.end_to_end.chaos import at_rest, settled
 from tests.end_to_end.conftest import serving
 from tests.server.running import RunningServer
 
@@ -110,7 +110,7 @@ def in_use(server: RunningServer[AsyncLLM]) -> list[int]:
 def test_thousands_of_requests_of_all_kinds(server: RunningServer[AsyncLLM]) -> None:
     soak = Soak(server.url)
     soak.round(2 * PER_ROUND)  # whatever is made once
-    before, used = Holdings.of(server), [in_use(server)]
+    before, used = at_rest(server), [in_use(server)]
     paces = []
     for _ in range(ROUNDS):
         paces.append(soak.round(PER_ROUND))
