@@ -1,8 +1,11 @@
 """Every field of every endpoint with values that do not belong there, while another client goes on."""
 
-import asyncio
+import contextlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from typing import Any
 
 import httpx
@@ -13,6 +16,8 @@ from tests.fuzz.control import ControlStream
 from tests.fuzz.values import FEW, MARK, MORE, Odd, text_of
 
 MAX_AT_ONCE = 8
+Case = tuple[str, Operation, bytes]
+"""A name, and a request."""
 
 
 def test_small_bodies_are_valid(url: str, description: dict[str, Any]) -> None:
@@ -42,7 +47,7 @@ def _mistreat(url: str, description: dict[str, Any], values: Sequence[Odd]) -> C
         AssertionError: an answer that no client can use, or a control stream with other tokens.
     """
     with ControlStream(url) as control:
-        answers = asyncio.run(_ask_all(url, list(_cases(description, values))))
+        answers = _ask_all(url, list(_cases(description, values)))
     assert not control.problems
     assert control.num_answers > 0
     bad = [f"{name}: {problem}" for name, _, problem in answers if problem]
@@ -51,7 +56,7 @@ def _mistreat(url: str, description: dict[str, Any], values: Sequence[Odd]) -> C
     return Counter(status for _, status, _ in answers)
 
 
-def _cases(description: dict[str, Any], values: Sequence[Odd]) -> Iterator[tuple[str, Operation, bytes]]:
+def _cases(description: dict[str, Any], values: Sequence[Odd]) -> Iterator[Case]:
     definitions = description["components"]["schemas"]
     for operation in operations(description):
         for path in dict.fromkeys(field_paths(operation.schema, definitions)):
@@ -61,20 +66,26 @@ def _cases(description: dict[str, Any], values: Sequence[Odd]) -> Iterator[tuple
                 yield f"{operation.path} {where}={odd.name}", operation, text_of(body, odd)
 
 
-async def _ask_all(url: str, cases: Sequence[tuple[str, Operation, bytes]]) -> list[tuple[str, int, str]]:
-    """(name, status, problem) of each case; the problem is empty if there is none."""
-    limits = httpx.Limits(max_connections=MAX_AT_ONCE)
+def _ask_all(url: str, cases: Sequence[Case]) -> list[tuple[str, int, str]]:
+    """(name, status, problem) of each case; the problem is empty if there is none.
+
+    By the standard library's client, which takes a fifth of the time of the others'.
+    """
     waiting = iter(cases)
     answers: list[tuple[str, int, str]] = []
-    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=120) as client:
 
-        async def work() -> None:
+    def work() -> None:
+        connection = HTTPConnection(httpx.URL(url).netloc.decode(), timeout=120)
+        with contextlib.closing(connection):
             for name, operation, body in waiting:
                 headers = {"Content-Type": "application/json"}
-                answer = await client.request(operation.method, _filled(operation.path), content=body, headers=headers)
-                answers.append((name, answer.status_code, _problem(answer)))
+                connection.request(operation.method, _filled(operation.path), body, headers)
+                with connection.getresponse() as answer:
+                    answers.append((name, answer.status, _problem(answer.status, answer.read())))
 
-        await asyncio.gather(*(work() for _ in range(MAX_AT_ONCE)))
+    with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
+        for worker in [pool.submit(work) for _ in range(MAX_AT_ONCE)]:
+            worker.result()
     return answers
 
 
@@ -83,15 +94,16 @@ def _filled(path: str) -> str:
     return "/".join("nobody" if part.startswith("{") else part for part in path.split("/"))
 
 
-def _problem(answer: httpx.Response) -> str:
+def _problem(status: int, content: bytes) -> str:
     """What is wrong with an answer as such: it must be a success or say in full what the client did wrong."""
-    if answer.status_code < 400:
+    if status < 400:
         return ""
-    if answer.status_code >= 500:
-        return f"{answer.status_code} {answer.text[:200]}"
+    text = content.decode()[:200]
+    if status >= 500:
+        return f"{status} {text}"
     try:
-        error = answer.json()["error"]
+        error = json.loads(content)["error"]
         told = bool(error["message"]) and error["type"] != "server_error"
     except (ValueError, KeyError, TypeError):
         told = False
-    return "" if told else f"no error object: {answer.status_code} {answer.text[:200]}"
+    return "" if told else f"no error object: {status} {text}"
