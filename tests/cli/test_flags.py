@@ -24,6 +24,7 @@ from octavo.config import (
     ModelConfig,
     SchedulerConfig,
     ServerConfig,
+    SpeculationConfig,
     choices,
 )
 from octavo.errors import ConfigError
@@ -185,7 +186,13 @@ def test_one_text_in_a_config_file_is_a_list_of_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("name: x\nnope: 1", "line 2: unknown entry; this command knows count, dtype"),
+        ("name: x\nnope: 1", r"c\.yaml, line 2: nope=1: no such flag; --help has all of them"),
+        ("name: x\ncuont: 1", r"c\.yaml, line 2: cuont=1: no such flag; did you mean count\?"),
+        ("memory_byte: 1", r"line 1: memory_byte=1: no such flag; did you mean memory-bytes\?"),
+        ("dtype: fp16\ntp: 2", r"line 2: tp=2: no such flag; one process runs the whole model"),
+        ("config: x", r"line 1: config='x': no such flag"),
+        ("name:", r"line 1: name=None: is empty; give a value, or take the entry out"),
+        ("words: []", r"line 1: words=\[\]: is empty"),
         ("\n\ncount: many", r"c\.yaml, line 3: count='many': .+"),
         ("name: x\ncount: 1.5", r"line 2: count=1\.5: must be a .*(whole number|integer)"),
         ("ratio: half", r"line 1: ratio='half': .+"),
@@ -199,8 +206,8 @@ def test_one_text_in_a_config_file_is_a_list_of_one(tmp_path: Path) -> None:
         ("memory-bytes: 1\nmemory_bytes: 2", r"line 2: memory_bytes=2: stands in line 1 already"),
         ("count: 1\ncount: 2", r"line 2: count=2: stands in line 1 already"),
         ("- a", "must hold one mapping"),
-        ("a: [", "no valid YAML"),
-        ("\x00", "no valid YAML"),
+        ("a: [", r"c\.yaml': is no valid YAML: line 1, column 5: expected the node content"),
+        ("\x00", r"is no valid YAML: character 1: special characters are not allowed"),
     ],
 )
 def test_a_bad_config_file_says_why(tmp_path: Path, content: str, problem: str) -> None:
@@ -208,6 +215,57 @@ def test_a_bad_config_file_says_why(tmp_path: Path, content: str, problem: str) 
     file.write_text(content)
     with pytest.raises(ConfigError, match=problem):
         run("--config", str(file))
+
+
+@pytest.mark.parametrize("content", ["speculation: off", "speculation: Off", "speculation: 'off'"])
+def test_speculation_may_be_off_in_yaml(tmp_path: Path, content: str) -> None:
+    assert _asked(tmp_path, content) == {"speculation": "off"}
+
+
+@pytest.mark.parametrize("content", ["speculation: false", "speculation: no", "speculation: on"])
+def test_other_words_for_true_and_false_are_no_speculation(tmp_path: Path, content: str) -> None:
+    with pytest.raises(ConfigError, match=r"speculation=.*put quotes around a word"):
+        _asked(tmp_path, content)
+
+
+def test_a_file_takes_every_name_of_a_flag(tmp_path: Path) -> None:
+    assert _asked(tmp_path, "kv-disk-size: 1GiB") == {"kv_disk_size_bytes": 2**30}
+    with pytest.raises(ConfigError, match="line 2: kv_disk_size_bytes=1: stands in line 1 already"):
+        _asked(tmp_path, "kv-disk-size: 1GiB\nkv_disk_size_bytes: 1")
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+@pytest.mark.parametrize("variable", ["OCTAVO_API_KEY", "OCTAVO_ADMIN_KEY"])
+def test_a_secret_that_is_there_and_empty_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str
+) -> None:
+    for content in ("api-key: []", "api-key:", "api_key_file:", "admin-key: []"):
+        with pytest.raises(ConfigError, match=r"line 1: .*is empty"):
+            _asked(tmp_path, content)
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ConfigError, match=rf"\${variable}='': must not be empty; unset it"):
+        _asked(tmp_path, "port: 80")
+    monkeypatch.setenv(variable, "secret")
+    assert ("secret",) in _asked(tmp_path, "port: 80").values()
+
+
+def _asked(tmp_path: Path, content: str) -> Settings:
+    """What a server's command gets of a configuration file."""
+    file = tmp_path / "c.yaml"
+    file.write_text(content)
+    seen: Settings = {}
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @with_settings(ServerConfig, CacheConfig, SpeculationConfig)
+    def command(settings: Settings) -> None:
+        """Help."""
+        seen.update(settings)
+
+    result = CliRunner().invoke(app, ["--config", str(file)])
+    if result.exception is not None:
+        raise result.exception
+    return seen
 
 
 def test_a_value_out_of_range_is_told_with_its_place_in_the_file(

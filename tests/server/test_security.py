@@ -128,8 +128,8 @@ def test_only_probes_are_open(server: FakeServer) -> None:
     assert opened == {"/health", "/ready"}
 
 
-async def ask(rings: KeyRings, path: str, **headers: str) -> tuple[int, dict[str, Any]]:
-    """Status of a request through the guard, and the state that an endpoint behind it sees."""
+async def ask(rings: KeyRings, path: str, **headers: str) -> tuple[int, dict[str, Any], str]:
+    """Status of a request through the guard, the state that an endpoint behind it sees, and the body."""
     seen: dict[str, Any] = {}
     sent: list[dict[str, Any]] = []
 
@@ -148,32 +148,34 @@ async def ask(rings: KeyRings, path: str, **headers: str) -> tuple[int, dict[str
     encoded = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": path, "headers": encoded}
     await ApiKeyGuard(endpoint, rings)(scope, receive, send)
-    return sent[0]["status"], seen
+    return sent[0]["status"], seen, sent[1]["body"].decode()
 
 
 KEYS = ServerConfig(api_key=("user",), admin_key=("boss", "deputy"))
 
 
 @pytest.mark.parametrize(
-    ("path", "key", "status"),
+    ("path", "key", "status", "words"),
     [
-        ("/admin/pause", "boss", 200),
-        ("/admin/pause", "deputy", 200),
-        ("/admin/pause", "user", 401),
-        ("/admin/pause", "wrong", 401),
-        ("/admin/pause", None, 401),
-        ("/v1/completions", "user", 200),
-        ("/v1/completions", "boss", 401),
-        ("/v1/completions", None, 401),
-        ("/health", None, 200),
-        ("/health", "boss", 200),
+        ("/admin/pause", "boss", 200, ""),
+        ("/admin/pause", "deputy", 200, ""),
+        ("/admin/pause", "user", 401, "does not open this route: /admin wants an admin key"),
+        ("/admin/pause", "wrong", 401, "missing or unknown"),
+        ("/admin/pause", None, 401, "missing or unknown"),
+        ("/v1/completions", "user", 200, ""),
+        ("/v1/completions", "boss", 401, "does not open this route: an admin key opens /admin and nothing else"),
+        ("/v1/completions", "wrong", 401, "missing or unknown"),
+        ("/v1/completions", None, 401, "missing or unknown"),
+        ("/health", None, 200, ""),
+        ("/health", "boss", 200, ""),
     ],
 )
-def test_a_key_opens_its_class_and_no_other(path: str, key: str | None, status: int) -> None:
+def test_a_key_opens_its_class_and_no_other(path: str, key: str | None, status: int, words: str) -> None:
     rings = load_keys(KEYS)
     for headers in ({"authorization": f"Bearer {key}"}, {"x_api_key": str(key)}):
-        got, seen = asyncio.run(ask(rings, path, **(headers if key else {})))
+        got, seen, body = asyncio.run(ask(rings, path, **(headers if key else {})))
         assert got == status
+        assert words in body
         assert bool(seen) == (status == 200)
         if status == 200 and path != "/health":
             assert seen["name"].startswith("key-")
@@ -227,22 +229,34 @@ def test_keys_of_a_file(key_file: Path) -> None:
     assert find(digest("a")) is None, "a digest is no key"
 
 
+A = f"name: a, sha256: {digest('a')}"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "must hold 'keys:'"),
         ("- a", "must hold 'keys:'"),
-        ("keys: {", "no valid YAML"),
-        ("keys: [{name: a}]", "sha256"),
-        ("keys: [{name: a, sha256: secret-in-clear}]", "octavo key hash"),
-        (f"keys: [{{name: 'a b', sha256: {digest('a')}}}]", "the name 'a b'"),
-        (f"keys: [{{name: a, sha256: {digest('a')}, rpm: 5}}]", "rpm"),
-        (f"keys: [{{name: a, sha256: {digest('a')}, requests_per_minute: -1}}]", "requests_per_minute of 'a'"),
-        (f"keys: [{{name: a, sha256: {digest('a')}, requests_per_minute: 1.5}}]", "keys"),
-        (f"keys: [{{name: a, sha256: {digest('a')}, admin: true, concurrent_requests: 5}}]", "admin key"),
-        (f"keys: [{{name: a, sha256: {digest('a')}}}, {{name: b, sha256: {digest('a')}}}]", "the same key"),
-        (f"keys: [{{name: a, sha256: {digest('a')}}}, {{name: a, sha256: {digest('b')}}}]", "two keys"),
+        (f"keys: [{{{A}}}]\nkey: []", "must hold 'keys:'.* and nothing else"),
+        ("a: b\nkeys: {", "is no valid YAML, see line 2"),
+        ("keys: [a]", "entry 1 must have fields"),
+        ("keys: [{name: a}]", r"entry 1 \('a'\): sha256 is missing"),
+        ("keys: [{name: a, sha256: secret-in-clear}]", r"entry 1 \('a'\): sha256 must be .*octavo key hash"),
+        ("keys: [{name: a, sha256: 123}]", r"entry 1 \('a'\): sha256 must be a text; put quotes"),
+        (f"keys: [{{name: 'a b', sha256: {digest('a')}}}]", r"entry 1 \('a b'\): name must be"),
+        (f"keys: [{{{A}}}, {{{A}, rpm: 5}}]", r"entry 2 \('a'\): no such field 'rpm'; known are name, sha256, admin, "),
+        (f"keys: [{{{A}, requests_per_minute: -1}}]", r"\('a'\): requests_per_minute must be in \[0"),
+        (f"keys: [{{{A}, requests_per_minute: 1.5}}]", "requests_per_minute must be a whole number"),
+        (f"keys: [{{{A}, requests_per_minute: true}}]", "requests_per_minute must be a whole number"),
+        (f"keys: [{{{A}, admin: true, concurrent_requests: 5}}]", "admin key"),
+        (
+            f"keys: [{{{A}}}, {{name: b, sha256: {digest('a')}}}]",
+            r"entry 1 \('a'\) and entry 2 \('b'\) are the same key",
+        ),
+        (f"keys: [{{{A}}}, {{name: a, sha256: {digest('b')}}}]", "entry 1 .* and entry 2 .* have the same name"),
         ("keys: [!!python/object/apply:os.system ['true']]", "no valid YAML"),
+        ("keys: []", "holds no user key, so everybody could use the server; add one, or leave the flag out"),
+        (f"keys: [{{{A}, admin: true}}]", "holds no user key, so everybody could use the server"),
     ],
 )
 def test_mistakes_in_a_key_file_are_named(tmp_path: Path, text: str, problem: str) -> None:
@@ -250,9 +264,20 @@ def test_mistakes_in_a_key_file_are_named(tmp_path: Path, text: str, problem: st
     path.write_text(text)
     with pytest.raises(ConfigError, match=problem) as caught:
         load_keys(ServerConfig(api_key_file=str(path)))
+    assert (caught.value.field, caught.value.value) == ("api_key_file", str(path))
     assert "secret-in-clear" not in str(caught.value)
     with pytest.raises(ConfigError, match="cannot be read"):
         load_keys(ServerConfig(api_key_file=str(tmp_path / "none.yaml")))
+
+
+def test_a_key_file_may_hold_admin_keys_alone_if_users_have_keys_too(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text(f"keys: [{{{A}, admin: true}}]")
+    rings = load_keys(ServerConfig(api_key=("user",), api_key_file=str(path)))
+    assert (len(rings.user.keys), len(rings.admin.keys)) == (1, 1)
+    with pytest.raises(ConfigError, match=r"api_key \(key-\w+\) and entry 1 \('a'\) are the same key") as caught:
+        load_keys(ServerConfig(api_key=("a",), api_key_file=str(path)))
+    assert caught.value.field == "api_key_file"
 
 
 def test_a_key_is_for_users_or_for_operators() -> None:

@@ -1,14 +1,21 @@
 """`--config FILE.yaml`: defaults for a command's options. What is wrong there is told with file, line and entry."""
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from octavo.cli.flag_names import flag_of
+from octavo.cli.usage_errors import AS_ELSEWHERE
 from octavo.errors import ConfigError
 
 CONFIG_OPTION = "config_file"
+OFF = "off"
+OFF_IS_A_WORD = frozenset({"speculation"})
+"""Options of which it is a value, where YAML would read it as false."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +51,40 @@ def read_config_file(context: typer.Context, path: Path | None) -> ConfigFile | 
     """
     if path is None or context.resilient_parsing:
         return None
-    known = {parameter.name: parameter for parameter in context.command.params if parameter.name != CONFIG_OPTION}
+    known = _by_spelling(context.command.params)
     defaults: dict[str, Any] = {}
     lines: dict[str, int] = {}
     for entry in _read(path):
         if entry.name not in known:
-            listed = ", ".join(sorted(str(option) for option in known))
-            raise ConfigError("--config", str(path), f"line {entry.line}: unknown entry; this command knows {listed}")
-        if entry.name in lines:
-            raise ConfigError(entry.place, entry.value, f"stands in line {lines[entry.name]} already")
-        lines[entry.name] = entry.line
-        alone = known[entry.name].multiple and isinstance(entry.value, str)
-        defaults[entry.name] = [entry.value] if alone else entry.value
-        _check_value(context, known[entry.name], entry, defaults[entry.name])
+            raise ConfigError(entry.place, entry.value, _no_such(entry.name, known))
+        parameter = known[entry.name]
+        name = str(parameter.name)
+        if name in lines:
+            raise ConfigError(entry.place, entry.value, f"stands in line {lines[name]} already")
+        lines[name] = entry.line
+        alone = parameter.multiple and isinstance(entry.value, str)
+        defaults[name] = [entry.value] if alone else entry.value
+        _check_value(context, parameter, entry, defaults[name])
     context.default_map = {**(context.default_map or {}), **defaults}
     return ConfigFile(path, lines)
+
+
+def _by_spelling(parameters: Iterable[Any]) -> dict[str, Any]:
+    """The options and arguments by each of their long names, with `_`."""
+    known: dict[str, Any] = {}
+    for parameter in parameters:
+        flags = [flag.removeprefix("--") for flag in parameter.opts if flag.startswith("--")]
+        known |= {name.replace("-", "_"): parameter for name in (parameter.name, *flags)}
+    del known[CONFIG_OPTION], known["config"]
+    return known
+
+
+def _no_such(name: str, known: Iterable[str]) -> str:
+    flag = flag_of(name)
+    if flag in AS_ELSEWHERE:
+        return f"no such flag; {AS_ELSEWHERE[flag]}"
+    near = difflib.get_close_matches(name, known, n=1)
+    return "no such flag; " + (f"did you mean {near[0].replace('_', '-')}?" if near else "--help has all of them")
 
 
 def _check_value(context: typer.Context, parameter: Any, entry: _Entry, value: Any) -> None:
@@ -67,8 +93,8 @@ def _check_value(context: typer.Context, parameter: Any, entry: _Entry, value: A
     Raises:
         ConfigError: the option cannot take the value.
     """
-    if value is None:
-        return
+    if value is None or value == []:
+        raise ConfigError(entry.place, value, "is empty; give a value, or take the entry out")
     takes_mapping = parameter.metavar == "JSON"
     if (isinstance(value, dict) and not takes_mapping) or (isinstance(value, list) and not parameter.multiple):
         raise ConfigError(entry.place, value, "must be one value")
@@ -93,17 +119,31 @@ def _read(path: Path) -> list[_Entry]:
         content = yaml.safe_load(text)
     except OSError as error:
         raise ConfigError("--config", str(path), f"cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        where = " ".join(str(error).split())
-        raise ConfigError("--config", str(path), f"is no valid YAML: {where}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+        raise ConfigError("--config", str(path), f"is no valid YAML: {where}{error.problem}") from None
+    except yaml.reader.ReaderError as error:
+        problem = f"character {error.position + 1}: {error.reason}"
+        raise ConfigError("--config", str(path), f"is no valid YAML: {problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError("--config", str(path), f"is no valid YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return []
     if not isinstance(content, dict) or not isinstance(root, yaml.MappingNode):
         raise ConfigError("--config", str(path), "must hold one mapping of option names to values")
-    return [_entry(path, key, content) for key, _ in root.value]
+    return [_entry(path, key, text, content) for key, text in root.value]
 
 
-def _entry(path: Path, key: Any, content: dict[Any, Any]) -> _Entry:
+def _entry(path: Path, key: Any, text: Any, content: dict[Any, Any]) -> _Entry:
+    """
+    Args:
+        key, text: the key and the value as they are written.
+        content: what YAML makes of all entries.
+    """
     spelled, line = str(key.value), key.start_mark.line + 1
+    name = spelled.replace("-", "_")
     value = next((value for name, value in content.items() if str(name) == spelled), None)
-    return _Entry(spelled.replace("-", "_"), value, f"{path}, line {line}: {spelled}", line)
+    if value is False and name in OFF_IS_A_WORD and text.value.lower() == OFF:
+        value = OFF
+    return _Entry(name, value, f"{path}, line {line}: {spelled}", line)

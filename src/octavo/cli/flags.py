@@ -4,10 +4,11 @@ import ast
 import inspect
 import itertools
 import json
+import os
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields
 from enum import Enum
 from pathlib import Path
@@ -19,6 +20,7 @@ from typer.models import OptionInfo
 from octavo.cli.config_file import CONFIG_OPTION, read_config_file
 from octavo.cli.flag_names import flag_of, named_as_typed
 from octavo.config import choices
+from octavo.errors import ConfigError
 
 Settings = dict[str, Any]
 """Field name -> value, only of flags that were given."""
@@ -92,6 +94,7 @@ def with_settings(
             file = given.pop(CONFIG_OPTION)
             settings = {name: given.pop(name) for name in options}
             present = {name: _plain(value) for name, value in settings.items() if value not in (None, [])}
+            _refuse_empty_variables(name for name in options if name not in present)
             place_of = _nowhere if file is None else file.place
             with named_as_typed([*options, *own_flags], EXTRA_NAMES, place_of):
                 return command(**given, settings=present) if takes_settings else command(**given)
@@ -116,6 +119,18 @@ def with_settings(
 def with_config_file(command: Callable[..., Result]) -> Callable[..., Result]:
     """Decorates a command without settings: adds `--config` alone."""
     return with_settings()(command)
+
+
+def _refuse_empty_variables(names: Iterable[str]) -> None:
+    """A secret that was meant to be there, such as one that a supervisor did not find.
+
+    Raises:
+        ConfigError: the variable of an option that was not given is set, and empty.
+    """
+    for name in names:
+        variable = ENVIRONMENT.get(name)
+        if variable is not None and variable in os.environ:
+            raise ConfigError(f"${variable}", "", f"must not be empty; unset it, or give a key as in {flag_of(name)}")
 
 
 def _nowhere(_: str) -> None:

@@ -1,34 +1,19 @@
 """API keys: kept as digests, looked up in constant time, each with the limits that hold for it.
 
-Keys come in clear by flag or environment, or as sha256 digests from a file:
-
-    keys:
-      - name: alice
-        sha256: 5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
-        requests_per_minute: 60
-        tokens_per_minute: 100000
-        concurrent_requests: 4
-      - name: operator
-        sha256: ...
-        admin: true
+Keys come in clear by flag or environment, or as sha256 digests from a file (`key_file`).
 """
 
 import hashlib
 import hmac
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-
-import msgspec
 
 from octavo.config import ServerConfig
 from octavo.errors import ConfigError
+from octavo.server.key_file import KeyEntry, read_key_file
 
 TENANT_DIGITS = 32
 """Hex digits of a key's digest that name its tenant."""
-MAX_LIMIT = 2**53 - 1
-"""Largest limit of a key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,102 +78,69 @@ class KeyRings:
         return (self.anyone, *self.user.keys)
 
 
+@dataclass(frozen=True)
+class _Source:
+    """A key, and where it was given."""
+
+    key: ApiKey
+    field: str
+    place: str
+    """Within what the field names; empty for a key that is the field's value."""
+
+
 def load_keys(config: ServerConfig) -> KeyRings:
     """The keys of flags, environment and key file.
 
     Raises:
-        ConfigError: the file cannot be read or says something else than keys; a key stands there twice.
+        ConfigError: the file cannot be read or says something else than keys; it is there and nobody needs a key; a key
+            stands there twice.
     """
     defaults = KeyLimits(
         requests_per_minute=config.key_requests_per_minute,
         tokens_per_minute=config.key_tokens_per_minute,
         concurrent_requests=config.key_concurrent_requests,
     )
-    filed = () if config.api_key_file is None else _read_file(config.api_key_file)
-    user = [*(_given(key, defaults) for key in config.api_key), *(entry.key(defaults) for entry in filed if entry.user)]
-    admin = [*(_given(key, KeyLimits()) for key in config.admin_key), *(e.key(KeyLimits()) for e in filed if e.admin)]
-    _refuse_doubles(user, admin)
-    return KeyRings(KeyRing(user), KeyRing(admin), ApiKey(name="anyone", digest=b"", limits=defaults))
+    filed = [] if config.api_key_file is None else read_key_file(config.api_key_file)
+    user = [_given("api_key", key, defaults) for key in config.api_key]
+    user += [_filed(entry, defaults) for entry in filed if not entry.admin]
+    admin = [_given("admin_key", key, KeyLimits()) for key in config.admin_key]
+    admin += [_filed(entry, KeyLimits()) for entry in filed if entry.admin]
+    if config.api_key_file is not None and not user:
+        problem = "holds no user key, so everybody could use the server; add one, or leave the flag out"
+        raise ConfigError("api_key_file", config.api_key_file, problem)
+    _refuse_doubles(config, [*user, *admin])
+    anyone = ApiKey(name="anyone", digest=b"", limits=defaults)
+    return KeyRings(KeyRing(one.key for one in user), KeyRing(one.key for one in admin), anyone)
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    """One entry of a key file."""
-
-    name: str
-    sha256: str
-    admin: bool = False
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-    concurrent_requests: int | None = None
-
-    @property
-    def user(self) -> bool:
-        return not self.admin
-
-    def key(self, defaults: KeyLimits) -> ApiKey:
-        own = {name: value for name, value in self.limits().items() if value is not None}
-        return ApiKey(name=self.name, digest=bytes.fromhex(self.sha256), limits=replace(defaults, **own))
-
-    def limits(self) -> dict[str, int | None]:
-        """By name; None: as for every key."""
-        return {
-            "requests_per_minute": self.requests_per_minute,
-            "tokens_per_minute": self.tokens_per_minute,
-            "concurrent_requests": self.concurrent_requests,
-        }
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    keys: list[_Entry]
-
-
-def _read_file(path: str) -> list[_Entry]:
-    import yaml  # noqa: PLC0415 - only for a key file
-
-    try:
-        entries = msgspec.convert(yaml.safe_load(Path(path).read_text()), _File).keys
-    except OSError as error:
-        raise ConfigError("api_key_file", path, f"cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        # The parser's message would quote the file.
-        raise ConfigError("api_key_file", path, "is no valid YAML") from None
-    except msgspec.ValidationError as error:
-        raise ConfigError("api_key_file", path, f"must hold 'keys:', a list of name and sha256: {error}") from None
-    for entry in entries:
-        _check_entry(path, entry)
-    return entries
-
-
-def _check_entry(path: str, entry: _Entry) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9._@-]{1,64}", entry.name):
-        problem = f"the name {entry.name!r} must be 1 to 64 of A-Z a-z 0-9 . _ @ -"
-        raise ConfigError("api_key_file", path, problem)
-    if not re.fullmatch(r"[0-9a-fA-F]{64}", entry.sha256):
-        problem = f"sha256 of {entry.name!r} must be 64 hex digits, as `octavo key hash` prints them, not the key"
-        raise ConfigError("api_key_file", path, problem)
-    for name, value in entry.limits().items():
-        if value is not None and not 0 <= value <= MAX_LIMIT:
-            raise ConfigError("api_key_file", path, f"{name} of {entry.name!r} must be in [0, {MAX_LIMIT}]")
-    if entry.admin and any(value is not None for value in entry.limits().values()):
-        raise ConfigError("api_key_file", path, f"{entry.name!r} is an admin key; limits are for user keys")
-
-
-def _refuse_doubles(user: Sequence[ApiKey], admin: Sequence[ApiKey]) -> None:
-    seen: dict[bytes, str] = {}
-    names: set[str] = set()
-    for key in (*user, *admin):
-        if key.digest in seen:
-            problem = f"{seen[key.digest]!r} and {key.name!r} are the same key; a key opens one class of routes, once"
-            raise ConfigError("api_key", "...", problem)
-        if key.name in names:
-            raise ConfigError("api_key_file", key.name, "two keys have this name")
-        seen[key.digest] = key.name
-        names.add(key.name)
-
-
-def _given(key: str, limits: KeyLimits) -> ApiKey:
+def _given(field: str, key: str, limits: KeyLimits) -> _Source:
     digest = _digest(key.encode())
-    return ApiKey(name=f"key-{digest.hex()[:8]}", digest=digest, limits=limits)
+    return _Source(ApiKey(name=f"key-{digest.hex()[:8]}", digest=digest, limits=limits), field, "")
+
+
+def _filed(entry: KeyEntry, defaults: KeyLimits) -> _Source:
+    key = ApiKey(name=entry.name, digest=entry.digest, limits=replace(defaults, **entry.limits))
+    return _Source(key, "api_key_file", entry.place)
+
+
+def _refuse_doubles(config: ServerConfig, sources: Sequence[_Source]) -> None:
+    by_digest: dict[bytes, _Source] = {}
+    by_name: dict[str, _Source] = {}
+    for source in sources:
+        other = by_digest.setdefault(source.key.digest, source)
+        if other is not source:
+            raise _twice(config, other, source, "are the same key; a key opens one class of routes, once")
+        other = by_name.setdefault(source.key.name, source)
+        if other is not source:
+            raise _twice(config, other, source, "have the same name; logs could not tell the two keys apart")
+
+
+def _twice(config: ServerConfig, first: _Source, second: _Source, problem: str) -> ConfigError:
+    """About two keys: names the file if one of them stands there, and never a key."""
+    filed = next((one for one in (first, second) if one.place), None)
+    value = "..." if filed is None else config.api_key_file
+    told = " and ".join(one.place or f"{one.field} ({one.key.name})" for one in (first, second))
+    return ConfigError(first.field if filed is None else filed.field, value, f"{told} {problem}")
 
 
 def _digest(key: bytes) -> bytes:

@@ -24,6 +24,7 @@ OPEN_PATHS = frozenset({"/health", "/ready"})
 """Probes ask these without a key. Matched exactly."""
 ADMIN_PREFIX = "/admin"
 """Everything below it is for operators."""
+UNKNOWN_KEY = "missing or unknown API key; send the header 'Authorization: Bearer YOUR_KEY' or 'x-api-key: YOUR_KEY'"
 
 
 def access_of(path: str, *, open_metrics: bool = False) -> Access:
@@ -67,9 +68,17 @@ class ApiKeyGuard:
             case Access.USER:
                 key = self._keys.user.find(scope["headers"])
         if key is None:
-            return _unauthorized()
+            return self._refusal(scope)
         scope.setdefault("state", {}).update(api_key=key, tenant=key.tenant)
         return None
+
+    def _refusal(self, scope: Scope) -> ApiError:
+        """Who holds a key of the other class is told so; all others are told the same, whatever they sent."""
+        if self._keys.admin.find(scope["headers"]) is not None:
+            return _unauthorized("this API key does not open this route: an admin key opens /admin and nothing else")
+        if self._keys.user.find(scope["headers"]) is not None:
+            return _unauthorized("this API key does not open this route: /admin wants an admin key")
+        return _unauthorized(UNKNOWN_KEY)
 
 
 def key_of(request: Request) -> ApiKey | None:
@@ -83,10 +92,5 @@ def _no_admin(scope: Scope) -> ApiError:
     return ApiError(404, message, code="not_found")
 
 
-def _unauthorized() -> ApiError:
-    return ApiError(
-        401,
-        "missing or unknown API key; send the header 'Authorization: Bearer YOUR_KEY' or 'x-api-key: YOUR_KEY'",
-        code="invalid_api_key",
-        headers={"WWW-Authenticate": "Bearer"},
-    )
+def _unauthorized(message: str) -> ApiError:
+    return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
