@@ -182,6 +182,10 @@ class SchedulerConfig:
         _require(not idle, "fair_weights", self.fair_weights, "have no effect without fair_share")
 
 
+MODEL_KINDS = ("draft", "eagle")
+"""What may stand before the colon in `speculation`: kinds of models that guess."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpeculationConfig:
     """Tokens tried before they are known; no token is another for it."""
@@ -204,7 +208,8 @@ class SpeculationConfig:
     @property
     def model_name(self) -> str:
         """Of the model that guesses, as `KIND:MODEL` names it; empty: none does."""
-        return self.speculation.partition(":")[2]
+        kind, _, name = self.speculation.partition(":")
+        return name if kind in MODEL_KINDS else ""
 
     def __post_init__(self) -> None:
         self._take_over_speculative_config()
@@ -222,7 +227,7 @@ class SpeculationConfig:
         if given is None:
             return
         said_once = self.speculation == default_of(type(self), "speculation")
-        _require(said_once, "speculative_config", given, "says who guesses, and so does speculation")
+        _require(said_once, "speculative_config", given, "`speculation` says who guesses, too; give one of them")
         for name, value in in_our_words(given).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "speculative_config", None)
@@ -320,7 +325,12 @@ class ServerConfig:
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "must be in [0, 65535]")
         count = self.api_server_count
-        _require(1 <= count <= 64, "api_server_count", count, "must be in [1, 64]; one per 10,000 tokens a second")
+        _require(
+            1 <= count <= 64,
+            "api_server_count",
+            count,
+            "must be in [1, 64]; one process is enough for about 10,000 tokens a second",
+        )
         _require(all(self.api_key), "api_key", "", "must not be empty; leave the flag out to ask for no key")
         _require(all(self.admin_key), "admin_key", "", "must not be empty; leave the flag out for no admin routes")
         for name in ("key_requests_per_minute", "key_tokens_per_minute", "key_concurrent_requests"):
@@ -447,7 +457,13 @@ def _typed(name: str, value: object, kind: Any) -> object:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         known = choices(kind)
-        raise ConfigError(name, value, _one_of(known) if known else str(error)) from None
+        raise ConfigError(name, value, _one_of(known) if known else _type_problem(kind, str(error))) from None
+
+
+def _type_problem(kind: Any, told: str) -> str:
+    """In our words where the type is one that people get wrong."""
+    is_mapping = any(get_origin(part) is dict for part in get_args(kind))
+    return 'must be a mapping such as {"method": "ngram"}, not its text' if is_mapping else told
 
 
 _PARTS: dict[str, Any] = {

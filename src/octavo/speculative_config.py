@@ -78,7 +78,8 @@ def in_our_words(given: Mapping[str, Any]) -> dict[str, Any]:
 def _speculation(asked: Mapping[str, Any]) -> str:
     """Who guesses, as `speculation` has it."""
     model = _text("model", asked["model"]) if "model" in asked else None
-    method = _text("method", asked.get("method", "" if model is None else "draft_model"))
+    _require("method" in asked or model is not None, "method", None, f"is missing; give one of {', '.join(_METHODS)}")
+    method = _text("method", asked.get("method", "draft_model"))
     _require(method in _METHODS, "method", method, f"must be one of {', '.join(_METHODS)}")
     for name in _LOOKUP:
         _require(name not in asked or method == "ngram", name, asked.get(name), "goes with method ngram alone")

@@ -126,6 +126,10 @@ def test_version() -> None:
         (["serve", "--ssl-keyfile", "x.pem"], "--ssl-keyfile='x.pem': has no effect without --ssl-certfile"),
         (["serve", "--api-key-file", "none.yaml"], "--api-key-file='none.yaml': cannot be read"),
         (["serve", "--ssl-certfile", "none.pem"], "--ssl-certfile='none.pem': cannot be read"),
+        (["serve", "--port", "0", "--speculation", "auto:3"], "--speculation='auto:3': must be one of off, auto, "),
+        (["serve", "--port", "0", "--speculation", "foo:bar"], "--speculation='foo:bar': must be one of off, auto, "),
+        (["serve", "--api-server-count", "0"], "--api-server-count=0: must be in [1, 64]; one process is enough for"),
+        (["run-batch", "-i", "none.jsonl", "-o", "o.jsonl"], "'none.jsonl': cannot be read"),
         (["serve", "--tempreture", "1"], "no such option --tempreture"),
         (["serve", "--kv-cache-memory", "1"], "; did you mean --kv-cache-memory-bytes? (`"),
         (["serve", "x", "--gpu-memory-utilization", "0.9"], "; KV memory is given in bytes, with --kv-"),
@@ -232,4 +236,4 @@ def test_a_draft_model_that_cannot_be_had_is_told_before_a_model_is_loaded(here:
     model = str(write_tiny_model(tmp_path / "tiny.gguf"))
     done = here("serve", model, "--port", "0", "--speculation", "draft:no-such-model", cache=tmp_path / "cache")
     assert done.returncode == 2
-    assert "unknown model 'no-such-model'" in done.stderr
+    assert "octavo: --speculation='draft:no-such-model': unknown model 'no-such-model'" in done.stderr

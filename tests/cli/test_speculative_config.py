@@ -77,8 +77,8 @@ def test_it_says_the_same_in_our_words(given: dict[str, Any], fields: dict[str, 
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({}, "method='': must be one of ngram, suffix, draft_model, eagle, eagle3"),
-        ({"num_speculative_tokens": 5}, "method='': must be one of"),
+        ({}, "method=None: is missing; give one of ngram, suffix, draft_model, eagle, eagle3"),
+        ({"num_speculative_tokens": 5}, "method=None: is missing; give one of"),
         ({"method": "medusa"}, "method='medusa': must be one of"),
         ({"method": 5}, "method=5: must be a text"),
         ({"method": "eagle"}, "model=None: must name the model that guesses, for method eagle"),
@@ -120,7 +120,7 @@ def test_numbers_have_the_bounds_of_the_fields(fields: dict[str, int], problem: 
 
 
 def test_who_guesses_is_said_once() -> None:
-    with pytest.raises(ConfigError, match="says who guesses, and so does speculation"):
+    with pytest.raises(ConfigError, match="`speculation` says who guesses, too; give one of them"):
         EngineConfig.from_fields({"speculation": "suffix", "speculative_config": NGRAM})
 
 
@@ -171,10 +171,20 @@ def test_mistakes_are_told_with_their_place(tmp_path: Path) -> None:
         run(tmp_path, "--speculative-config", '{"method": "medusa"}')
     with pytest.raises(ConfigError, match=r"x\.yaml, line 1: speculative_config revision='v1': write it behind"):
         run(tmp_path, file="speculative-config: {method: ngram, revision: v1}")
+    both = ["--speculation", "suffix", "--speculative-config", '{"method": "ngram"}']
+    with pytest.raises(
+        ConfigError, match=r"--speculative-config=.*: --speculation says who guesses, too; give one of them"
+    ):
+        run(tmp_path, *both)
     with pytest.raises(ConfigError, match=r"line 1: speculative_config='ngram': 'ngram' is no JSON object"):
         run(tmp_path, file="speculative_config: ngram")
     with pytest.raises(ConfigError, match=r"line 1: speculation=\{.*must be one value"):
         run(tmp_path, file="speculation: {method: ngram}")
+
+
+def test_its_text_is_for_the_command_line() -> None:
+    with pytest.raises(ConfigError, match=r'must be a mapping such as \{"method": "ngram"\}, not its text'):
+        EngineConfig.from_fields({"speculative_config": json.dumps(NGRAM)})
 
 
 def test_an_engine_obeys_it(tiny_model: str) -> None:

@@ -52,7 +52,7 @@ def test_the_answers_are_those_of_llm(tiny_file: str, tmp_path: Path) -> None:
         assert answers[f"r{number}"]["body"]["choices"][0]["text"] == output.outputs[0].text
     again = run(tiny_file, tmp_path)
     assert again.returncode == 0
-    assert "nothing to do: all 12 requests have their answers" in again.stderr
+    assert "nothing to do: 12 answers are there\n" in again.stderr
 
 
 def test_every_endpoint_of_a_batch(tiny_file: str, tmp_path: Path) -> None:
@@ -85,14 +85,20 @@ def test_errors_end_with_1_and_wrong_files_with_2(tiny_file: str, tmp_path: Path
     assert done.returncode == 1, done.stderr
     assert "1 answered, 1 failed" in done.stderr
     assert read(tmp_path)["r1"]["body"]["error"]["param"] == "temperature"
+    done = run(tiny_file, tmp_path)
+    assert done.returncode == 1
+    told = "nothing to do: 2 answers are there, 1 of them errors; to ask these again delete their lines"
+    assert told in done.stderr
     (tmp_path / "in.jsonl").write_text('{"custom_id": "r0"}\n')
     done = run(tiny_file, tmp_path)
     assert done.returncode == 2
     assert "in.jsonl, line 1: line" in done.stderr
     (tmp_path / "in.jsonl").unlink()
     done = run(tiny_file, tmp_path)
-    assert done.returncode == 1
-    assert "No such file" in done.stderr
+    assert done.returncode == 2
+    assert (
+        "in.jsonl': cannot be read (No such file or directory); give a file that holds a request a line" in done.stderr
+    )
 
 
 def test_settings_come_from_a_file_too(tiny_file: str, tmp_path: Path) -> None:

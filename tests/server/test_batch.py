@@ -14,7 +14,7 @@ from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.server.app import build_app, build_context
 from octavo.server.batch.in_process import ask_app
 from octavo.server.batch.lines import BatchLine, plan_batch
-from octavo.server.batch.results import ResultFile, answered_ids
+from octavo.server.batch.results import Answers, ResultFile, answers_in
 from octavo.server.batch.run import BatchCount, run_batch
 from tests.server.fake_engine import FakeEngine
 
@@ -58,7 +58,7 @@ class Batch:
             engine = FakeEngine()
             prepare(engine)
             app = build_app(build_context(engine, ServerConfig()))
-            plan = plan_batch(self.input, answered_ids(self.output))
+            plan = plan_batch(self.input, answers_in(self.output).ids)
             with ResultFile(self.output) as results:
                 running = asyncio.ensure_future(
                     run_batch(
@@ -159,6 +159,22 @@ def test_what_has_an_answer_is_not_asked_again(tmp_path: Path) -> None:
     assert set(read(batch.output)) == set("012345")
     assert batch.output.read_text().splitlines()[:2] == kept
     assert batch.run() == BatchCount(answered=0, failed=0)
+
+
+def test_errors_among_the_answers_are_counted(tmp_path: Path) -> None:
+    batch = Batch(tmp_path, [line("good"), line("unknown", model="none"), line("wrong", temperature="hot")])
+    assert answers_in(batch.output) == Answers(frozenset(), 0)
+    batch.run()
+    assert answers_in(batch.output) == Answers(frozenset({"good", "unknown", "wrong"}), 2)
+    batch.output.write_text('{"custom_id": "good", "response": null, "error": {"code": "batch_expired"}}\n')
+    assert answers_in(batch.output) == Answers(frozenset({"good"}), 1)
+
+
+def test_files_that_cannot_be_had_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"input=.*none\.jsonl.*cannot be read .*; give a file"):
+        plan_batch(tmp_path / "none.jsonl", frozenset())
+    with pytest.raises(InvalidRequestError, match=r"output=.*out\.jsonl.*cannot be written .*; name a file"):
+        ResultFile(tmp_path / "nowhere" / "out.jsonl")
 
 
 @pytest.mark.parametrize("cut", [1, 20, 10_000])

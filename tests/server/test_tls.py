@@ -123,7 +123,12 @@ def test_errors_name_the_file(files: Files, tmp_path: Path) -> None:
         (str(text), None, None, "ssl_certfile.*text.pem.*no certificate"),
         (str(text), files.keyfile, None, "ssl_certfile.*text.pem.*no certificate"),
         (files.certfile, str(text), None, "ssl_keyfile.*text.pem.*no private key"),
-        (files.certfile, None, None, "ssl_certfile.*cert.pem.*no private key"),
+        (
+            files.certfile,
+            None,
+            None,
+            "ssl_certfile.*cert.pem.*no private key in PEM form; give ssl_keyfile, or a file that holds both",
+        ),
         (files.certfile, str(other), None, "ssl_keyfile.*other.pem.*does not belong"),
         (files.certfile, str(locked), None, "ssl_keyfile.*locked.pem.*is encrypted"),
         (files.certfile, files.keyfile, missing, "ssl_ca_certs.*none.pem.*cannot be read"),

@@ -46,13 +46,14 @@ def _as_typed(field: str, others: Sequence[str], place: str | None) -> str:
 
 
 def _renamed(error: ConfigError | InvalidRequestError, flags: Mapping[str, str]) -> ConfigError:
-    """In the problem only names with an underscore are surely names: `port` is also a word."""
+    """In the problem only names with an underscore, and those in backquotes, are surely names: port is also a word."""
     outer, _, key = error.field.partition(".")
     if key and outer in flags:  # a key of a mapping, whose keys are not spelled as flags
         return ConfigError(f"{flags[outer]} {key}", error.value, error.problem)
     names = [re.escape(name) for name in flags if "_" in name]
-    problem = error.problem
+    quoted = "|".join(re.escape(name) for name in sorted(flags, key=len, reverse=True))
+    problem = re.sub(rf"`({quoted})`", lambda found: flags[found[1]], error.problem) if flags else error.problem
     if names:
-        pattern = rf"(?<![\w-])({'|'.join(sorted(names, key=len, reverse=True))})(?!\w)"
+        pattern = rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})(?!\w)"
         problem = re.sub(pattern, lambda found: flags[found[1]], problem)
     return ConfigError(flags.get(error.field, error.field), error.value, problem)

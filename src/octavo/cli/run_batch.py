@@ -23,7 +23,7 @@ from octavo.config import (
 if TYPE_CHECKING:
     from octavo.hub.files import ModelFiles
     from octavo.server.batch.lines import BatchPlan
-    from octavo.server.batch.results import ResultFile
+    from octavo.server.batch.results import Answers, ResultFile
     from octavo.server.batch.run import BatchCount, Report
 
 SERVER_FIELDS = frozenset({"max_body_bytes", "tool_call_parser", "reasoning_parser"})
@@ -70,24 +70,26 @@ def run_batch(
       octavo run-batch -i requests.jsonl -o answers.jsonl -m qwen2.5-coder-0.5b --max-num-seqs 32
     """
     from octavo.server.batch.lines import plan_batch
-    from octavo.server.batch.results import ResultFile, answered_ids
+    from octavo.server.batch.results import ResultFile, answers_in
 
     kept = {"response_store_size": 0}  # nobody is left to ask for a response when the batch is done
     server = ServerConfig(**kept | {name: value for name, value in settings.items() if name in SERVER_FIELDS})
     engine = EngineConfig.from_fields({name: value for name, value in settings.items() if name not in SERVER_FIELDS})
-    plan = plan_batch(input, answered_ids(output))
+    before = answers_in(output)
+    plan = plan_batch(input, before.ids)
     with ResultFile(output) as results:
         count = _run(plan, results, server, engine, max_concurrency) if plan.num_to_do else None
-    typer.echo(_summary(plan, count), err=True)
-    if count is not None and count.failed:
+    typer.echo(_summary(before, count), err=True)
+    if before.num_failed or (count is not None and count.failed):
         raise typer.Exit(1)
 
 
-def _summary(plan: "BatchPlan", count: "BatchCount | None") -> str:
-    before = f", {len(plan.done)} before" if plan.done else ""
+def _summary(before: "Answers", count: "BatchCount | None") -> str:
+    failed = f", {before.num_failed} of them errors; to ask these again delete their lines" if before.num_failed else ""
     if count is None:
-        return f"nothing to do: all {plan.num_lines} requests have their answers"
-    return f"{count.answered - count.failed} answered, {count.failed} failed{before}"
+        return f"nothing to do: {len(before.ids)} answers are there{failed}"
+    there = f", {len(before.ids)} before{failed}" if before.ids else ""
+    return f"{count.answered - count.failed} answered, {count.failed} failed{there}"
 
 
 def _run(

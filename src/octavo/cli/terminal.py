@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from octavo.config import EngineConfig
+    from octavo.config import EngineConfig, SpeculationConfig
     from octavo.engine.llm import LLM
     from octavo.hub import ModelFiles, Progress
+
+OFF = "off"
+"""What `speculation` is where nobody guesses."""
 
 
 @contextmanager
@@ -62,11 +65,25 @@ def fetch(config: "EngineConfig") -> "ModelFiles":
     """
     from octavo.hub import resolve
 
+    if config.speculation.speculation != OFF:
+        from octavo.engine.speculation import require_known
+
+        require_known(config.speculation)
     with download_progress() as progress:
         files = resolve(config.model.model, progress=progress)
         if config.speculation.model_name:
-            resolve(config.speculation.model_name, progress=progress)
+            _fetch_second(config.speculation, progress)
     return files
+
+
+def _fetch_second(config: "SpeculationConfig", progress: "Progress") -> None:
+    from octavo.errors import ConfigError, ModelNotFoundError
+    from octavo.hub import resolve
+
+    try:
+        resolve(config.model_name, progress=progress)
+    except ModelNotFoundError as error:
+        raise ConfigError("speculation", config.speculation, str(error)) from None
 
 
 def load_model(settings: dict[str, Any]) -> "LLM":

@@ -12,7 +12,7 @@ from octavo.decoding.speculation.eagle import EagleProposer
 from octavo.engine.executors import Loaded, SecondLoaded
 from octavo.engine.fingerprint import weights_name
 from octavo.engine.grammars import load_tokenizer
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, ModelNotFoundError
 from octavo.execution.draft_head import INTEGER_TENSORS, load_head
 from octavo.execution.loader import open_checkpoint
 from octavo.execution.loader.open import open_with_integers
@@ -65,11 +65,14 @@ def load_second(first: FirstModel) -> SecondModel | None:
 
     Raises:
         ModelError: it cannot be had or run.
-        ConfigError: it does not go with the first.
+        ConfigError: nobody knows it, or it does not go with the first.
     """
     kind, name = kind_and_name(first.config.speculation)
     loader = SECOND_MODELS.get(kind)
-    return None if loader is None else loader(name, first)
+    try:
+        return None if loader is None else loader(name, first)
+    except ModelNotFoundError as error:
+        raise ConfigError("speculation", first.config.speculation.speculation, str(error)) from None
 
 
 def resolve_second(name: str) -> ModelFiles:

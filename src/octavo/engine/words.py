@@ -8,7 +8,7 @@ from typing import Any
 
 from octavo.config import EngineConfig
 from octavo.engine.output import EngineInfo
-from octavo.errors import ConfigError, InvalidRequestError
+from octavo.errors import ConfigError, InvalidRequestError, ModelFileError
 from octavo.execution.loader import open_checkpoint
 from octavo.hub.files import ModelFiles
 from octavo.text.chat import ChatEncoder
@@ -95,21 +95,29 @@ def load_words(config: EngineConfig, files: ModelFiles) -> Words:
 
     Raises:
         ModelFileError, UnsupportedModelError: the tokenizer cannot be read or is of a kind Octavo does not know.
-        ConfigError: the given chat template cannot be read.
+        ConfigError: the given chat template cannot be read, or is none.
     """
     if config.model.skip_tokenizer_init:
         return Words(None, None, {})
     source = _READERS[files.kind](files)
-    template, origin = source.template, files.name
-    if config.model.chat_template is not None:
-        template, origin = _given_template(config.model.chat_template), "chat_template"
-    if template is None:
-        return Words(source.tokenizer, None, source.sampling_defaults)
-    tokenizer = source.tokenizer
-    compiled = ChatTemplate(
-        template, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token, origin=f"chat template of {origin}"
-    )
-    return Words(tokenizer, ChatEncoder(tokenizer, compiled), source.sampling_defaults)
+    template = _compiled(config.model.chat_template, source, files.name)
+    encoder = None if template is None else ChatEncoder(source.tokenizer, template)
+    return Words(source.tokenizer, encoder, source.sampling_defaults)
+
+
+def _compiled(given: str | None, source: _Source, model: str) -> ChatTemplate | None:
+    """The given chat template, else the model's; None: there is none."""
+    text = source.template if given is None else _given_template(given)
+    if text is None:
+        return None
+    origin = f"chat template of {model}" if given is None else "is no chat template"
+    bos, eos = source.tokenizer.bos_token, source.tokenizer.eos_token
+    try:
+        return ChatTemplate(text, bos_token=bos, eos_token=eos, origin=origin)
+    except ModelFileError as error:
+        if given is None:
+            raise
+        raise ConfigError("chat_template", given, str(error)) from None
 
 
 def _given_template(given: str) -> str:

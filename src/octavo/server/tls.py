@@ -40,8 +40,12 @@ def _load_certificate(context: ssl.SSLContext, certfile: str, keyfile: str | Non
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ConfigError(key_field, key_path, f"the key does not belong to the certificate {certfile}") from None
         if _is_certificate(certfile):
-            raise ConfigError(key_field, key_path, "holds no private key in PEM form") from None
+            raise ConfigError(key_field, key_path, f"holds no private key in PEM form{_where_else(keyfile)}") from None
         raise ConfigError("ssl_certfile", certfile, "holds no certificate in PEM form") from None
+
+
+def _where_else(keyfile: str | None) -> str:
+    return "" if keyfile is not None else "; give ssl_keyfile, or a file that holds both"
 
 
 def _is_certificate(path: str) -> bool:

@@ -52,8 +52,13 @@ def plan_batch(path: Path, answered: frozenset[str]) -> BatchPlan:
 
     Raises:
         InvalidRequestError: a line is no request, a custom_id stands twice, or the output file answers other requests.
-        OSError: the file cannot be read.
+        InvalidRequestError: the file cannot be read.
     """
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror}); give a file that holds a request a line"
+        raise InvalidRequestError("input", str(path), problem) from None
     seen: set[str] = set()
     for number, line in enumerate(read_lines(path), 1):
         if line.custom_id in seen:

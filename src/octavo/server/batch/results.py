@@ -2,6 +2,7 @@
 whole answers and can be gone on with."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,36 +15,57 @@ _TAIL_BYTES = 2**20
 _encode = msgspec.json.Encoder().encode
 
 
+class _Response(msgspec.Struct):
+    status_code: int = 200
+
+
 class _Answered(msgspec.Struct):
     custom_id: str
+    response: _Response | None = None
+    error: Any = None
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None or (self.response is not None and self.response.status_code != 200)
 
 
-def answered_ids(path: Path) -> frozenset[str]:
-    """The custom_ids that an output file has answers for; none if there is no file. A last line that was cut off in the
-    writing counts for nothing: `ResultFile` takes it away.
+@dataclass(frozen=True)
+class Answers:
+    """What an output file holds."""
+
+    ids: frozenset[str]
+    """custom_ids of the requests that have an answer."""
+    num_failed: int
+    """How many of these answers are errors."""
+
+
+def answers_in(path: Path) -> Answers:
+    """The answers that stand in an output file; none if there is no file. A last line that was cut off in the writing
+    counts for nothing: `ResultFile` takes it away.
 
     Raises:
         InvalidRequestError: the file is no output of a batch, or has two answers to one request.
     """
     if not path.exists():
-        return frozenset()
+        return Answers(frozenset(), 0)
     found: set[str] = set()
+    num_failed = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 break
-            custom_id = _custom_id(path, number, line)
-            if custom_id in found:
-                raise InvalidRequestError(
-                    f"{path}, line {number}: custom_id", custom_id, "an earlier line has the same"
-                )
-            found.add(custom_id)
-    return frozenset(found)
+            answer = _answer(path, number, line)
+            if answer.custom_id in found:
+                problem = "an earlier line has the same"
+                raise InvalidRequestError(f"{path}, line {number}: custom_id", answer.custom_id, problem)
+            found.add(answer.custom_id)
+            num_failed += answer.failed
+    return Answers(frozenset(found), num_failed)
 
 
-def _custom_id(path: Path, number: int, line: bytes) -> str:
+def _answer(path: Path, number: int, line: bytes) -> _Answered:
     try:
-        return msgspec.json.decode(line, type=_Answered).custom_id
+        return msgspec.json.decode(line, type=_Answered)
     except (msgspec.DecodeError, UnicodeDecodeError):
         shown = line[:60].decode("utf-8", "replace")
         problem = "is no answer of a batch; name a new file, or the output of this batch that is to be gone on with"
@@ -56,9 +78,13 @@ class ResultFile:
     def __init__(self, path: Path) -> None:
         """
         Raises:
-            OSError: the file cannot be written.
+            InvalidRequestError: the file cannot be written.
         """
-        self._file = path.open("ab", buffering=0)
+        try:
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            problem = f"cannot be written ({error.strerror}); name a file in a folder that is there"
+            raise InvalidRequestError("output", str(path), problem) from None
         os.ftruncate(self._file.fileno(), _whole_bytes(path))
 
     def __enter__(self) -> "ResultFile":
