@@ -80,6 +80,7 @@ def running_server(
         finally:
             ready.set()
 
+    gc.collect()  # the server freezes what lives in its process: garbage with threads of its own must not be among it
     thread = threading.Thread(target=thread_main, name="server")
     thread.start()
     ready.wait(timeout=120)
@@ -94,4 +95,3 @@ def running_server(
         thread.join(timeout=60)
         if thread.is_alive():
             raise RuntimeError("the server did not stop")
-        gc.unfreeze()  # it froze what lived, and what was garbage then: in a process of its own that ends with it
