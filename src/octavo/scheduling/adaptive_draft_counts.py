@@ -7,8 +7,8 @@ from octavo.scheduling.draft_costs import DraftCosts, crowd_of
 from octavo.scheduling.draft_counts import Candidate
 from octavo.scheduling.draft_order import Expectation, in_order
 
-MARGIN = 0.02
-"""By how much a step with drafts must be better than it seems, beside what is in doubt: as a share of a step."""
+MARGIN, DEAR = 0.02, 0.02
+"""By how much a step with drafts must be better than it seems: by a share of a step, and of the time that they take."""
 BASE_AGE = 32
 """Steps after which one without drafts is due where drafts hardly pay; r**3 times as many where they make answers r
 times as fast: then less hangs on it, and it costs more."""
@@ -44,7 +44,9 @@ class AdaptiveDraftCounts:
     def worth_asking(self, num_tokens: int, num_requests: int) -> bool:
         """See `DraftCounts`. Steps that run prompts have no drafts."""
         costs = self._costs.get(crowd_of(num_requests))
-        return costs is not None and num_tokens == num_requests and costs.could_pay(num_requests, MARGIN)
+        if costs is None or num_tokens != num_requests or costs.rests():
+            return False
+        return costs.could_pay(num_requests, MARGIN)
 
     def plan_step(
         self, num_tokens: int, num_requests: int, budget: int, candidates: Sequence[Candidate]
@@ -63,8 +65,9 @@ class AdaptiveDraftCounts:
         else:
             for step in order[:planned]:
                 counts[step.place] += 1
+        num_steps = costs.found(sum(counts))
         for record, count in zip(records, counts, strict=True):
-            record.idle += not count
+            record.idle += 0 if count else num_steps
         return counts
 
     def verified(self, request_id: str, num_planned: int, num_drafted: int, num_right: int) -> None:
@@ -109,7 +112,9 @@ def _best(costs: DraftCosts, base: float, order: Sequence[Expectation]) -> tuple
     margin = (MARGIN + costs.doubt()) * times[0]
     best, best_rate = 0, base
     for count, step in enumerate(order, 1):
-        rate = step.tokens / (step.time(times) + margin * step.chance * min(1.0, step.high))
+        seconds = step.time(times)
+        seconds += DEAR * (seconds - times[0]) + margin * step.chance * min(1.0, step.high)
+        rate = step.tokens / seconds
         if rate > best_rate:
             best, best_rate = count, rate
     return best, best_rate

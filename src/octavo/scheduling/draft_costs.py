@@ -4,12 +4,15 @@ from octavo.scheduling.step_times import StepTimes
 
 CREDIT_PER_STEP = 0.003
 """Share of the time that may be lost by trying."""
-FIRST_CREDIT, MOST_CREDIT = 4.0, 20.0
+FIRST_CREDIT, MOST_CREDIT = 3.5, 20.0
 """Steps that may be lost by trying, on top of that, at first; most that are ever saved up."""
 LEAST_CHARGE = 0.01
 FIRST_STEPS = 6
 """Steps without drafts before there are any: all else is weighed against these."""
 WELL_KNOWN = 16
+PATIENCE, LONGEST_REST = 8, 7
+"""After so many steps in a row in which no draft was found to pay, it is not asked for the next one; after as many more
+for the next two; and so on; most of them."""
 
 
 def crowd_of(num_requests: int) -> int:
@@ -29,6 +32,19 @@ class DraftCosts(StepTimes):
         """Steps without drafts that may be lost."""
         self._owed: float | None = None
         """Under trial: relative time that the best known way takes for the tokens expected of it."""
+        self._in_vain = 0
+        self._rest = 0
+
+    def rests(self) -> bool:
+        """Whether to plan a step without drafts and without looking for any, since there were none for long."""
+        self._rest -= 1
+        return self._rest >= 0
+
+    def found(self, num_drafts: int) -> int:
+        """Takes note of how many drafts a step has; returns for how many steps that is to do."""
+        self._in_vain = 0 if num_drafts else self._in_vain + 1
+        self._rest = min(LONGEST_REST, self._in_vain // PATIENCE)
+        return 1 + self._rest
 
     @property
     def may_try(self) -> bool:
