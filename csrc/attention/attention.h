@@ -53,6 +53,7 @@ struct AttentionTask {
   int tokens;
   int kv_head, first_head, heads;
   int partition;  // the one partition to compute, or kWhole
+  bool again;     // the task before has just read the same keys and values: they are in a cache
   float scale;
   float softcap;  // 0: none
 

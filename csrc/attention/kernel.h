@@ -125,7 +125,6 @@ struct AttentionKernel {
   }
 
   static constexpr int kWidenRows = 12;  // up to here a tile is converted as it is read, not once beforehand
-  static constexpr int kFetchRows = 24;  // from here on there is so much to compute that fetching ahead only disturbs
 
   template <class T>
   static void any_tile(const AttentionTask& task, const AttentionTask* next, Range tokens, int start, int length,
@@ -143,11 +142,11 @@ struct AttentionKernel {
     LineByLine<V> lines{fetch};
     if constexpr (sizeof(T) < sizeof(float)) {
       const TilePages<float> wide = Pages<V>::widened(stored, pages, task.layer->head_dim, scratch);
-      if (task.rows() <= kFetchRows) return tile(task, wide, scales, tokens, start, length, scratch, lines);
-      return tile(task, wide, scales, tokens, start, length, scratch, nothing);
+      if (task.again) return tile(task, wide, scales, tokens, start, length, scratch, nothing);
+      return tile(task, wide, scales, tokens, start, length, scratch, lines);
     }
-    if (task.rows() <= kFetchRows) return tile(task, stored, scales, tokens, start, length, scratch, lines);
-    tile(task, stored, scales, tokens, start, length, scratch, nothing);
+    if (task.again) return tile(task, stored, scales, tokens, start, length, scratch, nothing);
+    tile(task, stored, scales, tokens, start, length, scratch, lines);
   }
 
   // ---- partitions

@@ -115,6 +115,7 @@ class Rig {
     out.first_head = kv_head * ratio;
     out.heads = ratio;
     out.partition = AttentionTask::kWhole;
+    out.again = t > 0;
     out.scale = 0.125f;
     out.softcap = 0.0f;
     return out;

@@ -47,10 +47,11 @@ int AttentionPlan::lowest_seen(const Step& step, int token) const {
 }
 
 void AttentionPlan::add_whole(const Step& step, const Heads& heads) {
-  const int end = step.seq_starts[heads.seq + 1], most = tokens_at_once(heads);
-  for (int token = step.seq_starts[heads.seq]; token < end; token += most) {
+  const int begin = step.seq_starts[heads.seq], end = step.seq_starts[heads.seq + 1], most = tokens_at_once(heads);
+  for (int token = begin; token < end; token += most) {
     const int tokens = std::min(most, end - token), context = step.positions[token] + tokens;
-    add_task({heads.seq, token, tokens, heads.kv_head, heads.first, heads.count, AttentionTask::kWhole, 0},
+    add_task({heads.seq, token, tokens, heads.kv_head, heads.first, heads.count, AttentionTask::kWhole, 0,
+              token > begin},
              context - lowest_seen(step, token));
   }
 }
@@ -73,7 +74,7 @@ void AttentionPlan::add_by_partition(const Step& step, const Heads& heads) {
       const int seen_end = std::min(context, (p + 1) * kPartitionTokens);
       if (seen >= seen_end) continue;  // a window that has passed, or tokens that lie ahead
       add_task({heads.seq, token, tokens, heads.kv_head, heads.first, heads.count, p,
-                first_joint + (token - begin) / most},
+                first_joint + (token - begin) / most, token > begin},
                seen_end - seen);
     }
   }
@@ -131,6 +132,7 @@ AttentionTask AttentionOp::bind(const Step& step, const AttentionPlan::Task& tas
   out.first_head = task.first_head;
   out.heads = task.heads;
   out.partition = task.partition;
+  out.again = task.again;
   out.scale = scale_;
   out.softcap = softcap_;
   return out;

@@ -26,6 +26,7 @@ class AttentionPlan {
     int seq, token, tokens, kv_head, first_head, heads;
     int partition;  // AttentionTask::kWhole, or the one partition this task computes
     int joint;      // index of the joint that the partitions of these rows share
+    bool again;     // reads what the task before it reads
   };
 
   AttentionPlan(const AttentionKind& kind, int threads) : kind_(kind), threads_(threads) {}
