@@ -1,6 +1,5 @@
 """`--config FILE.yaml`: defaults for a command's options. What is wrong there is told with file, line and entry."""
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import typer
 
 from octavo.cli.flag_names import flag_of
-from octavo.cli.usage_errors import AS_ELSEWHERE
+from octavo.cli.usage_errors import what_was_meant
 from octavo.errors import ConfigError
 
 CONFIG_OPTION = "config_file"
@@ -80,11 +79,9 @@ def _by_spelling(parameters: Iterable[Any]) -> dict[str, Any]:
 
 
 def _no_such(name: str, known: Iterable[str]) -> str:
-    flag = flag_of(name)
-    if flag in AS_ELSEWHERE:
-        return f"no such flag; {AS_ELSEWHERE[flag]}"
-    near = difflib.get_close_matches(name, known, n=1)
-    return "no such flag; " + (f"did you mean {near[0].replace('_', '-')}?" if near else "--help has all of them")
+    spelled = [one.replace("_", "-") for one in known]
+    hint = what_was_meant(name.replace("_", "-"), spelled, flag_of(name))
+    return f"no such flag; {hint or '--help has all of them'}"
 
 
 def _check_value(context: typer.Context, parameter: Any, entry: _Entry, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,7 +13,7 @@ else:
     # typer has it from click, or from a click of its own, by version.
     UsageError = typer.BadParameter.__bases__[0]
 
-__all__ = ["UsageError", "one_line"]
+__all__ = ["UsageError", "one_line", "what_was_meant"]
 
 AS_ELSEWHERE = {
     "--model": "the model stands without an option: octavo serve MODEL",
@@ -55,8 +56,19 @@ def _meant(message: str, command: Any) -> str:
     unknown = re.match(r"No such option:? '?(--?[\w-]+)", message)
     if unknown is None:
         return message
-    if unknown[1] in AS_ELSEWHERE:
-        return f"no such option {unknown[1]}; {AS_ELSEWHERE[unknown[1]]}"
     known = [name for option in command.params for name in (*option.opts, *option.secondary_opts) if name[:2] == "--"]
-    near = difflib.get_close_matches(unknown[1], known, n=1)
-    return f"no such option {unknown[1]}" + (f"; did you mean {near[0]}?" if near else "")
+    hint = what_was_meant(unknown[1], known, unknown[1])
+    return f"no such option {unknown[1]}" + (f"; {hint}" if hint else "")
+
+
+def what_was_meant(name: str, known: Iterable[str], flag: str) -> str:
+    """What to do in place of an option that there is not; empty: nobody knows.
+
+    Args:
+        name: as the known ones are spelled.
+        flag: the same as on the command line.
+    """
+    if flag in AS_ELSEWHERE:
+        return AS_ELSEWHERE[flag]
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else ""
