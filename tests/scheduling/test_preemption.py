@@ -29,6 +29,7 @@ def test_a_victim_keeps_its_outputs_and_comes_back_as_a_new_request_with_all_its
     assert resumed.token_ids == [*make_request("b", 8).prompt_token_ids, engine.tokens["b"][0]]
     assert engine.tokens["b"] == alone(make_request("b", 8, max_tokens=6))
     assert engine.stats("b").num_preemptions == 1 and engine.stats("a").num_preemptions == 0
+    assert engine.stats("b").preempted_s == [1.0] and engine.stats("a").preempted_s == []  # when step 1 was planned
 
 
 def test_a_victim_waits_at_the_head_of_the_queue():

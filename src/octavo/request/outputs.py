@@ -55,6 +55,8 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     num_saved_steps: int = 0
     """Of the accepted ones, those that are part of the answer: it took so many steps less."""
     num_preemptions: int = 0
+    preempted_s: list[float] = []
+    """When it was preempted: the first times, at most 32."""
     num_steps: int = 0
     """Steps in which at least one token of this request ran."""
     max_blocks: int = 0

@@ -12,6 +12,9 @@ from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.repetition import RepetitionDetector
 
+MAX_PREEMPTION_TIMES = 32
+"""How many of its preemptions a request remembers the times of."""
+
 
 class RequestStatus(Enum):
     """Where a request stands. FINISHED is final. From WAITING and PREEMPTED one is admitted, or waits for KV first and
@@ -219,13 +222,15 @@ class SchedulerRequest:
         """All rows, entry 0 None; None where the request did not ask."""
         return None if self.request.params.prompt_logprobs is None else self._prompt_logprobs
 
-    def preempt(self) -> None:
+    def preempt(self, now_s: float) -> None:
         """Back to nothing computed; known tokens stay, what steps in flight yield is given up. Its blocks are the
         caller's business."""
         self.status = RequestStatus.PREEMPTED
         self.num_kv_waits = 0
         self.num_computed = self.num_pending = 0
         self.stats.num_preemptions += 1
+        if len(self.stats.preempted_s) < MAX_PREEMPTION_TIMES:
+            self.stats.preempted_s.append(now_s)
         self._prompt_logprobs = [None]
 
     def finish(self, reason: FinishReason, now_s: float | None) -> None:
@@ -241,6 +246,7 @@ class SchedulerRequest:
             num_output_tokens=self.num_output_tokens,
             max_blocks=self.blocks.max_blocks,
             num_accepted_by_position=list(self.stats.num_accepted_by_position),
+            preempted_s=list(self.stats.preempted_s),
         )
 
 

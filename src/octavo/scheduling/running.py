@@ -101,13 +101,13 @@ class RunningSet:
         """Takes a request out of the step under planning, if it has a share, and sends it back."""
         if draft.withdraw(victim):
             self._manager.withdraw(victim.blocks)
-        self.send_back(victim)
+        self.send_back(victim, draft.now_s)
 
-    def send_back(self, request: SchedulerRequest) -> None:
+    def send_back(self, request: SchedulerRequest, now_s: float) -> None:
         """From running to waiting, with nothing computed and its tokens kept."""
         self.leave(request)
         self._manager.free(request.blocks)
-        request.preempt()
+        request.preempt(now_s)
         self._waiting.add(request)
         self._preempted_ids.append(request.request_id)
         self._counters.preemptions += 1

@@ -255,7 +255,8 @@ class Scheduler:
             self._loads.expire(now_s)
         if (self._must_land and self._in_flight) or self.paused is PauseMode.KEEP:
             return None
-        draft = StepDraft(self.counters.steps, self._config.max_num_batched_tokens, may_preempt=not self._in_flight)
+        budget, may_preempt = self._config.max_num_batched_tokens, not self._in_flight
+        draft = StepDraft(self.counters.steps, budget, now_s=now_s, may_preempt=may_preempt)
         self._resume_running(draft)
         self._admit_waiting(draft, now_s)
         if not draft.shares:
@@ -507,7 +508,7 @@ class Scheduler:
         touched = set(self._manager.revoke([request.blocks for request in failed]))
         for request in list(self._running):
             if request.blocks in touched:
-                self._running.send_back(request)
+                self._running.send_back(request, now_s)
                 for later in self._in_flight:
                     later.void.add(request)
         return [

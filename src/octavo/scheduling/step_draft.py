@@ -23,14 +23,17 @@ class StepDraft:
         "is_short",
         "may_preempt",
         "must_land",
+        "now_s",
         "shares",
         "step",
         "void",
     )
 
-    def __init__(self, step: int, budget: int, *, may_preempt: bool = True) -> None:
+    def __init__(self, step: int, budget: int, *, now_s: float = 0.0, may_preempt: bool = True) -> None:
         self.step = step
         """The number that its plan will have."""
+        self.now_s = now_s
+        """When it is planned."""
         self.budget = budget
         self.may_preempt = may_preempt
         """Whether no other step is in flight. Nobody is preempted before: who yields is decided by what is known, and
