@@ -407,6 +407,33 @@ class KVEventsConfig:
         _require(1 <= steps <= 10**6, "kv_events_buffer_steps", steps, "must be in [1, 1000000]")
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepMetricsConfig:
+    """What the engine tells others of its steps."""
+
+    step_metrics_endpoint: str | None = None
+    """Address to publish a record of every step on, such as tcp://127.0.0.1:20380 or ipc:///run/octavo/steps; None:
+    nobody is told. Records hold counts, lengths and times, nothing of what is asked. Port 0: any free one."""
+    step_metrics_topic: str = ""
+    """First frame of each message."""
+    step_metrics_buffer_steps: int = 1000
+    """Records that wait for a follower that is slow; it loses what comes beyond."""
+    step_metrics_file: str | None = None
+    """File to write a record of every step to, one JSON object a line, behind what stands there; None: none."""
+    step_metrics_file_bytes: int = 64 * 2**20
+    """Size at which that file becomes FILE.1, in place of an earlier one, and a new one begins."""
+
+    def __post_init__(self) -> None:
+        _require_address("step_metrics_endpoint", self.step_metrics_endpoint)
+        alone = self.step_metrics_endpoint is None and self.step_metrics_topic != ""
+        missing = "has no effect without step_metrics_endpoint"
+        _require(not alone, "step_metrics_topic", self.step_metrics_topic, missing)
+        steps, size = self.step_metrics_buffer_steps, self.step_metrics_file_bytes
+        _require(1 <= steps <= 10**6, "step_metrics_buffer_steps", steps, "must be in [1, 1000000]")
+        _require(self.step_metrics_file != "", "step_metrics_file", "", "must name a file, or be left out")
+        _require(size >= 2**16, "step_metrics_file_bytes", size, "must be at least 64KiB")
+
+
 def _require_address(name: str, address: str | None) -> None:
     """Refuses what is no address to listen on, and what would open a port to the world without saying so."""
     if address is None or re.fullmatch(r"ipc://.+", address):
@@ -429,6 +456,7 @@ class EngineConfig:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     kv_events: KVEventsConfig = field(default_factory=KVEventsConfig)
+    step_metrics: StepMetricsConfig = field(default_factory=StepMetricsConfig)
 
     def __post_init__(self) -> None:
         silent = self.kv_events.kv_events_endpoint is not None and not self.cache.enable_prefix_caching
@@ -473,4 +501,5 @@ _PARTS: dict[str, Any] = {
     "execution": ExecutionConfig,
     "speculation": SpeculationConfig,
     "kv_events": KVEventsConfig,
+    "step_metrics": StepMetricsConfig,
 }

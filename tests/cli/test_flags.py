@@ -25,12 +25,16 @@ from octavo.config import (
     SchedulerConfig,
     ServerConfig,
     SpeculationConfig,
+    StepMetricsConfig,
     choices,
 )
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
 
-CONFIGS = (ServerConfig, ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig, KVEventsConfig, LogConfig)
+CONFIGS = (
+    *(ServerConfig, ModelConfig, CacheConfig, SchedulerConfig, ExecutionConfig, KVEventsConfig, StepMetricsConfig),
+    LogConfig,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ def test_keep_lets_nothing_run_and_all_go_on(ahead: bool) -> None:
         assert engine.scheduler.schedule(engine.now_s) is None
     assert engine.scheduler.has_work and engine.scheduler.load().paused is PauseMode.KEEP
     assert {name: len(tokens) for name, tokens in engine.tokens.items()} == before
-    assert engine.scheduler.num_to_finish == 0
+    assert engine.scheduler.load().num_to_finish == 0
     engine.scheduler.resume()
     engine.run()
     for request in (*requests, late):
@@ -52,9 +52,9 @@ def test_wait_ends_those_that_have_begun_and_holds_the_others(policy: str, ahead
     engine.scheduler.pause(PauseMode.WAIT)
     late = make_request("e", 5, max_tokens=3)
     engine.add(late)
-    assert engine.scheduler.num_to_finish == 2
+    assert engine.scheduler.load().num_to_finish == 2
     settle(engine)
-    assert set(engine.finished) == {"a", "b"} and engine.scheduler.num_to_finish == 0
+    assert set(engine.finished) == {"a", "b"} and engine.scheduler.load().num_to_finish == 0
     assert (engine.num_running, engine.num_waiting) == (0, 3)
     engine.scheduler.abort("d")
     engine.scheduler.resume()
@@ -73,7 +73,7 @@ def test_who_was_preempted_has_begun() -> None:
     assert engine.plans[-1].preempted_request_ids == ("b",)
     engine.scheduler.pause(PauseMode.WAIT)
     engine.add(make_request("c", 4))
-    assert engine.scheduler.num_to_finish == 2
+    assert engine.scheduler.load().num_to_finish == 2
     settle(engine)
     assert set(engine.finished) == {"a", "b"}
 
@@ -84,9 +84,9 @@ def test_drain_runs_all_that_are_there_and_refuses_others() -> None:
     engine.scheduler.pause(PauseMode.DRAIN)
     with pytest.raises(EngineDrainingError, match="drains"):
         engine.add(make_request("c", 5))
-    assert engine.scheduler.num_to_finish == 2
+    assert engine.scheduler.load().num_to_finish == 2
     engine.run()
-    assert set(engine.finished) == {"a", "b"} and engine.scheduler.num_to_finish == 0
+    assert set(engine.finished) == {"a", "b"} and engine.scheduler.load().num_to_finish == 0
     engine.scheduler.resume()
     engine.generate(make_request("c", 5))
     assert "c" in engine.finished

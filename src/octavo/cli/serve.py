@@ -25,6 +25,7 @@ from octavo.config import (
     SchedulerConfig,
     ServerConfig,
     SpeculationConfig,
+    StepMetricsConfig,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ LOG_FIELDS = frozenset(config_field.name for config_field in fields(LogConfig))
     SpeculationConfig,
     ExecutionConfig,
     KVEventsConfig,
+    StepMetricsConfig,
     LogConfig,
     leave_out=frozenset({"model"}),
 )
@@ -60,7 +62,8 @@ def serve(
         typer.Argument(help="Alias, GGUF file, folder or hub name [default: smollm2-135m].", show_default=False),
     ] = None,
 ) -> None:
-    """Serve a model over HTTP with OpenAI's API.
+    """Serve a model over HTTP with the APIs of OpenAI (completions, chat, responses, embeddings) and Anthropic
+    (messages).
 
     \b
     Examples:

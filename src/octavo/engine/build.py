@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from octavo import _native
-from octavo.config import EngineConfig
+from octavo.config import CacheConfig, EngineConfig
 from octavo.decoding.sampler import NativeSampler
 from octavo.decoding.speculation.build import Surroundings
 from octavo.engine.core import EngineCore
@@ -26,6 +27,8 @@ from octavo.engine.second_model import FirstModel, SecondModel, load_second
 from octavo.engine.speculation import draft_counts_of, proposer_of, require_known
 from octavo.engine.start_log import PhaseTimes, warn_of_threads
 from octavo.engine.step_size import with_step_size
+from octavo.engine.step_telemetry.open import open_recorder
+from octavo.engine.step_telemetry.recorder import StepRecorder
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.protocols import ProgramExecutor, Proposer, Sampler
 from octavo.execution.runner import Runner
@@ -69,12 +72,14 @@ def build_core(
         ConfigError, OutOfMemoryError: a setting cannot work with this model or machine.
     """
     sockets = bind_sockets(config.kv_events)  # before a model is loaded in vain
-    try:
-        return _build(config, files, clock, instrument, tokenizer, sockets)
-    except BaseException:
+    with contextlib.ExitStack() as unless_built:
         if sockets is not None:
-            sockets.close()
-        raise
+            unless_built.callback(sockets.close)
+        steps = open_recorder(config.step_metrics)
+        unless_built.callback(steps.recorder.close)
+        core, info = _build(config, files, clock, instrument, tokenizer, sockets, steps.recorder)
+        unless_built.pop_all()
+        return core, replace(info, step_metrics=steps.info, cache_config=_cache_config(config.cache))
 
 
 def _build(
@@ -84,6 +89,7 @@ def _build(
     instrument: Instrument,
     tokenizer: Tokenizer | None,
     sockets: EventSockets | None,
+    recorder: StepRecorder,
 ) -> tuple[EngineCore, EngineInfo]:
     policy = scheduling_policy(config.scheduler)
     require_known(config.speculation)
@@ -98,8 +104,7 @@ def _build(
     first, beside = (first, None) if second is None else (second.first, second.loaded)
     times.mark("program", clock())
     machine = describe_machine()
-    threads, isa = config.execution.threads or machine.usable_cores, _native.resolve_isa(config.execution.isa)
-    warn_of_threads(threads, machine.usable_cores)
+    threads, isa = _threads(config, machine.usable_cores), _native.resolve_isa(config.execution.isa)
     programs = [loaded.program for loaded in (first, beside) if loaded is not None]
     config = replace(config, scheduler=with_step_size(config.scheduler, programs, threads, isa))
     draft_bytes = 0 if second is None else second.num_weight_bytes
@@ -156,7 +161,20 @@ def _build(
         draft_kv_bytes_per_token=memory.beside_bytes_per_token,
         start_s=times.seconds,
     )
-    return EngineCore(scheduler, runner, clock, publisher, desk, grammars), info
+    return EngineCore(scheduler, runner, clock, publisher, desk, grammars, recorder), info
+
+
+def _threads(config: EngineConfig, usable_cores: int) -> int:
+    threads = config.execution.threads or usable_cores
+    warn_of_threads(threads, usable_cores)
+    return threads
+
+
+def _cache_config(config: CacheConfig) -> dict[str, str]:
+    """As it was asked for. No path: it is shown to whoever reads metrics."""
+    settings = asdict(config)
+    settings["kv_disk_path"] = "set" if config.kv_disk_path is not None else None
+    return {name: str(value) for name, value in settings.items()}
 
 
 def _proposer(

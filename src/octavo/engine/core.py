@@ -12,6 +12,7 @@ from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.ledgers import Ledgers
 from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
 from octavo.engine.step_rates import StepRates
+from octavo.engine.step_telemetry.recorder import Landing, StepRecorder
 from octavo.engine.stepping import InBackground, InTurn, Stepping
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import wait_for_any
@@ -48,6 +49,7 @@ class EngineCore:
         publisher: KVPublisher | None = None,
         desk: TransferDesk | None = None,
         grammars: GrammarDesk | None = None,
+        recorder: StepRecorder | None = None,
     ) -> None:
         """
         Args:
@@ -55,6 +57,7 @@ class EngineCore:
                 core tells it when a step is done, and closes it.
             desk: of the stores of the scheduler's tiers; None: there are none.
             grammars: for answers of a given shape; None: the scheduler refuses them.
+            recorder: is told of every step; the core closes it. None: one that nobody follows.
         """
         self._scheduler = scheduler
         self._executor = executor
@@ -72,10 +75,11 @@ class EngineCore:
         """Nothing ran when the core was stepped last, although there was work, and nothing has come since."""
         self._ledgers = Ledgers()
         self._rates = StepRates()
+        self._recorder = StepRecorder() if recorder is None else recorder
         self.before_landing: Callable[[StepPlan], None] = _nobody
         """Called with the newest plan before the core waits for a step, until `close`."""
         self._step_seconds = dict.fromkeys(
-            ("schedule_s", "prepare_s", "execute_s", "sample_s", "draft_s", "update_s"), 0.0
+            ("schedule_s", "prepare_s", "execute_s", "sample_s", "draft_s", "update_s", "publish_s"), 0.0
         )
         if publisher is not None:
             publisher.flush()  # what tiers have kept from before
@@ -193,7 +197,8 @@ class EngineCore:
         a core that has just been stepped."""
         if self._in_flight or (self._scheduler.has_work and not self._waits):
             return 0.0
-        ends = (self._scheduler.next_lease_end_s(), None if self._grammars is None else self._grammars.deadline_s())
+        of_grammars = None if self._grammars is None else self._grammars.deadline_s()
+        ends = (self._scheduler.next_lease_end_s(), of_grammars, self._recorder.beat_due_s)
         end_s = min((end for end in ends if end is not None), default=None)
         return None if end_s is None else max(0.0, end_s - self._clock())
 
@@ -219,6 +224,8 @@ class EngineCore:
         if not self._in_flight:
             if self._publisher is not None:
                 self._publisher.flush()  # stores may have reported something
+            if self._recorder.beat_due_s is not None:
+                self._recorder.beat(self._scheduler.surroundings()[0], self._clock())
             self._close_ledgers(refused)
             return refused
         self.before_landing(self._in_flight[-1])
@@ -238,9 +245,13 @@ class EngineCore:
         spent["execute_s"] += result.timings.execute_s
         spent["sample_s"] += result.timings.sample_s
         spent["draft_s"] += result.timings.draft_s
+        updated = ended = self._clock()
+        spent["update_s"] += updated - landed
         if self._publisher is not None:
             self._publisher.flush()
-        spent["update_s"] += self._clock() - landed
+            ended = self._clock()
+            spent["publish_s"] += ended - updated
+        self._recorder.landed(plan, result, Landing(landed, updated, ended, self.has_work))
         return outputs
 
     def _close_ledgers(self, outputs: Iterable[RequestOutput]) -> None:
@@ -252,9 +263,11 @@ class EngineCore:
         while len(self._in_flight) < self._scheduler.max_in_flight:
             started = self._clock()
             plan = self._schedule(started)
-            self._step_seconds["schedule_s"] += self._clock() - started
+            planned = self._clock()
+            self._step_seconds["schedule_s"] += planned - started
             if plan is None:
                 break
+            self._recorder.planned(plan, self._scheduler.surroundings(), started, planned)
             self._in_flight.append(plan)
             self._stepping.start(plan)
         self._waits = self._scheduler.has_work and not self._in_flight
@@ -295,6 +308,8 @@ class EngineCore:
             decode_step_s=self._rates.decode_step_s,
             prefill_tokens_per_s=self._rates.prefill_tokens_per_s,
             published_s=now_s,
+            tallies=self._recorder.tallies(),
+            step=self._recorder.newest,
         )
 
     def reset_prefix_cache(self) -> bool:
@@ -318,6 +333,7 @@ class EngineCore:
         if self._grammars is not None:
             self._grammars.close()
         self._executor.close()
+        self._recorder.close()
         if self._publisher is not None:
             self._publisher.close()
 

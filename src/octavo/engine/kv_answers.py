@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 
-from octavo.engine.kv_sockets import Socket
+from octavo.engine.binding import Socket
 from octavo.kv.events import EventStream, Reply
 from octavo.kv.events.stream import Frames
 

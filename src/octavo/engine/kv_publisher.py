@@ -14,8 +14,9 @@ from threading import Thread, current_thread
 import zmq
 
 from octavo.config import KVEventsConfig
+from octavo.engine.binding import Socket
 from octavo.engine.kv_answers import Answers
-from octavo.engine.kv_sockets import EventSockets, Socket
+from octavo.engine.kv_sockets import EventSockets
 from octavo.engine.output import KVStreamInfo
 from octavo.kv.events import EventRecorder, EventStream, Translator, group_words
 from octavo.kv.events.recorder import Change

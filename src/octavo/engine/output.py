@@ -26,6 +26,17 @@ class KVStreamInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepStreamInfo:
+    """Where an engine publishes a record of every step."""
+
+    endpoint: str
+    """Where to subscribe; 0.0.0.0 stands for any address of the machine."""
+    topic: str
+    worker_id: str
+    """Of this start of the engine; in every record."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class KVTierInfo:
     """A tier behind the device pool, as it was at start."""
 
@@ -81,6 +92,10 @@ class EngineInfo:
     """Each step is planned while the one before it runs."""
     kv_events: KVStreamInfo | None = None
     """None: they are off."""
+    step_metrics: StepStreamInfo | None = None
+    """None: they are not published."""
+    cache_config: dict[str, str] = field(default_factory=dict)
+    """The KV memory's settings as they were asked for, for metrics."""
     scheduling_policy: str = "fcfs"
     """Its name."""
     reads_priority: bool = False
@@ -116,6 +131,7 @@ class EngineInfo:
         chosen += ["planned a step ahead"] if self.async_scheduling else []
         chosen += [self._describe_speculation()] if self.speculation != "off" else []
         chosen += [self.kv_events.describe()] if self.kv_events is not None else []
+        chosen += [f"steps at {self.step_metrics.endpoint}"] if self.step_metrics is not None else []
         return ", ".join(chosen)
 
     def _describe_speculation(self) -> str:

@@ -186,9 +186,9 @@ class CoreLoop:
                 log.error("dropped a message that is none of ours: %s", error)
 
     def _wait(self, most_ms: int | None) -> None:
-        """Waits for something to do. The first time that nothing comes for a while, and nobody waits for anything, is
-        when the core prepares for grammars."""
-        if most_ms is None and not self._has_rested:
+        """Waits for something to do. The first time that nothing comes for a while, and nobody waits for anything but
+        the end of a lease or a sign of life, is when the core prepares for grammars."""
+        if not self._has_rested and (most_ms is None or most_ms > PREPARE_AFTER_MS):
             self._has_rested = True
             if self._poller.poll(PREPARE_AFTER_MS):
                 return

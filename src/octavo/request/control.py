@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 
 from octavo.request.orders import Order, PauseMode
+from octavo.request.step_record import StepRecord
+from octavo.request.tally import Tally
 
 
 class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,3 +100,7 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     """None: it takes requests and runs them."""
     num_to_finish: int = 0
     """While paused: requests that still run to their end."""
+    tallies: dict[str, Tally] = {}
+    """How often steps have been of which size since start: `iteration_tokens`, `step_duration_seconds`."""
+    step: StepRecord | None = None
+    """The last one that has landed; None: there was none."""

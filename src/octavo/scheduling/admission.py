@@ -49,9 +49,16 @@ class Admission:
         self._refused: set[SchedulerRequest] = set()
         """By the forecast, on the strength of this outlook."""
 
-    def learn(self, request: SchedulerRequest) -> None:
-        """A request has ended by itself."""
-        self._lengths.learn(request.num_output_tokens)
+    def learn(self, request: SchedulerRequest) -> int | None:
+        """A request has ended by itself.
+
+        Returns:
+            By how many tokens its answer is longer than would have been foreseen for it; None: nothing is foreseen.
+        """
+        length = request.num_output_tokens
+        foreseen = self._lengths.remaining(0, request.max_total_tokens - request.num_prompt_tokens)
+        self._lengths.learn(length)
+        return length - foreseen if 0 < self._conservativeness < 1 else None
 
     def blocks_came_back(self) -> None:
         """A running request ended or was preempted, or a load has ended: what was foreseen no longer holds."""

@@ -39,6 +39,12 @@ class SchedulerCounters:
     resumed_cached_tokens: int = 0
     """Tokens that preempted requests found in the prefix cache when they came back."""
     preemptions: int = 0
+    stalls: int = 0
+    """Steps that a running request sat out, for want of budget or of blocks: one for each of them in each."""
+    forecasts: int = 0
+    """Answers that ended by themselves and whose lengths had been foreseen."""
+    forecast_error_tokens: int = 0
+    """By how much they were longer or shorter than that, together."""
     loaded_tokens: dict[str, int] = field(default_factory=dict)
     """tier -> of the cached tokens, those that were first loaded from there."""
     finished: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
@@ -61,6 +67,12 @@ class SchedulerCounters:
         self.accepted_draft_tokens += num_right
         count_positions(self.draft_tokens_by_position, num_drafted, num_drafted)
         count_positions(self.accepted_by_position, num_drafted, num_right)
+
+    def take_forecast(self, error_tokens: int | None) -> None:
+        """An answer has ended; None: its length had not been foreseen."""
+        if error_tokens is not None:
+            self.forecasts += 1
+            self.forecast_error_tokens += abs(error_tokens)
 
     def draft_figures(self) -> DraftFigures | None:
         """What is no plain total; None: there were no drafts."""

@@ -4,7 +4,9 @@ from collections import deque
 from collections.abc import Iterator
 
 from octavo.errors import QueueFullError
+from octavo.request.step_record import QueuedFigures
 from octavo.scheduling.lanes import Lanes
+from octavo.scheduling.length_sums import LengthSums
 from octavo.scheduling.policy import SchedulingPolicy
 from octavo.scheduling.prefix_hits import PrefixHits
 from octavo.scheduling.request_state import SchedulerRequest
@@ -38,14 +40,31 @@ class WaitingQueue:
         self._holds_new = False
         self._held: dict[SchedulerRequest, None] = {}
         """Kept from the head while new ones are held back."""
-        self._length = 0
-        self.num_tokens = 0
-        """Known tokens of all that wait."""
+        self._new, self._preempted = LengthSums(), LengthSums()
+        """Known tokens of those that have not run, and of the others."""
         self._starts: deque[float] = deque(maxlen=_NUM_STARTS)
         """When the last requests left to run, seconds."""
 
     def __len__(self) -> int:
-        return self._length
+        return self._new.count + self._preempted.count
+
+    @property
+    def num_tokens(self) -> int:
+        """Known tokens of all that wait."""
+        return self._new.total + self._preempted.total
+
+    @property
+    def figures(self) -> QueuedFigures:
+        """Who waits, in numbers."""
+        new, preempted = self._new, self._preempted
+        return QueuedFigures(
+            num_prefill_requests=new.count,
+            sum_prefill_tokens=new.total,
+            var_prefill_length=new.variance,
+            num_decode_requests=preempted.count,
+            sum_decode_kv_tokens=preempted.total,
+            var_decode_kv_tokens=preempted.variance,
+        )
 
     @property
     def num_cached_tokens(self) -> int | None:
@@ -55,7 +74,7 @@ class WaitingQueue:
     @property
     def full(self) -> bool:
         """Whether the queue is at its bound for arrivals."""
-        return self._length >= self._max_length
+        return len(self) >= self._max_length
 
     def __iter__(self) -> Iterator[SchedulerRequest]:
         """Those that may come to the head, in the policy's order, whatever the lanes; O(n log n)."""
@@ -74,8 +93,7 @@ class WaitingQueue:
 
     def add(self, request: SchedulerRequest) -> None:
         """Queues a request: a new one, after `check_room`, or a preempted one, which was accepted before."""
-        self._length += 1
-        self.num_tokens += len(request.token_ids)
+        self._sums(request).add(len(request.token_ids))
         self._line_up(request)
 
     def _line_up(self, request: SchedulerRequest) -> None:
@@ -150,8 +168,7 @@ class WaitingQueue:
 
     def remove(self, request: SchedulerRequest) -> None:
         """Takes a request out, wherever it stands."""
-        self._length -= 1
-        self.num_tokens -= len(request.token_ids)
+        self._sums(request).remove(len(request.token_ids))
         if request in self._held:
             del self._held[request]
             return
@@ -161,6 +178,9 @@ class WaitingQueue:
         self._lanes.remove(request)
         if self._hits is not None:
             self._hits.forget(request)
+
+    def _sums(self, request: SchedulerRequest) -> LengthSums:
+        return self._preempted if request.has_run else self._new
 
     def _time_to_next_start(self, now_s: float) -> float:
         """Seconds in which, at the pace of the last admissions, a place in the queue becomes free."""

@@ -59,6 +59,11 @@ class RunningSet:
         """Tokens of theirs that no planned step runs, those included that planned steps yield."""
         return sum([len(one.token_ids) + one.num_pending - one.num_computed for one in self._requests])
 
+    def num_stalled(self, draft: StepDraft) -> int:
+        """How many have no part of a step, although they could use a token; not those whose last one is in flight."""
+        shares = draft.shares
+        return sum([one not in shares and one.num_foreseen < one.max_total_tokens for one in self._requests])
+
     @property
     def has_place(self) -> bool:
         """Whether one more may run."""

@@ -24,6 +24,7 @@ from octavo.request.orders import PauseMode
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.request.ready import ReadyEvent
 from octavo.request.request import GenerateRequest
+from octavo.request.step_record import QueuedFigures
 from octavo.scheduling.admission import Admission, refuse_shapes, refuse_what_never_fits
 from octavo.scheduling.answers import failure, refusal, take_tokens, take_vector
 from octavo.scheduling.counters import SchedulerCounters
@@ -31,6 +32,7 @@ from octavo.scheduling.draft_counts import DraftCounts
 from octavo.scheduling.drafts import DraftPlanner
 from octavo.scheduling.grammar_waits import GrammarOrders, GrammarWaits
 from octavo.scheduling.kv_loads import KVLoads
+from octavo.scheduling.pause import Pause
 from octavo.scheduling.plan import StepPlan, StepResult
 from octavo.scheduling.policy import SchedulingPolicy, policy_named
 from octavo.scheduling.policy_guard import PolicyGuard
@@ -122,8 +124,7 @@ class Scheduler:
         """Somebody has to be preempted, so the next step is planned when none is in flight."""
         self._no_blocks: BlockIds = ((),) * len(manager.layout.groups)
         self._finished_ids: list[str] = []
-        self.paused: PauseMode | None = None
-        """Set by `pause` and `resume`."""
+        self._pause = Pause(self._waiting)
 
     @property
     def has_work(self) -> bool:
@@ -218,28 +219,17 @@ class Scheduler:
                 self._loads.forget(request)
 
     def pause(self, mode: PauseMode) -> None:
-        """Begins a pause, or goes on in another mode. Whom ABORT ends is the caller's business; then it is WAIT, with
-        nobody there to wait for."""
-        self.paused = mode
-        if mode in (PauseMode.ABORT, PauseMode.WAIT):
-            self._waiting.hold_new()
-        else:
-            self._waiting.release_new()
+        """See `Pause.begin`."""
+        self._pause.begin(mode)
 
     def resume(self) -> None:
         """Ends a pause; no-op if there is none."""
-        self.paused = None
-        self._waiting.release_new()
+        self._pause.end()
 
     @property
-    def num_to_finish(self) -> int:
-        """During a pause: requests that still run to their end."""
-        match self.paused:
-            case PauseMode.ABORT | PauseMode.WAIT:
-                return sum(request.has_run for request in self._requests.values())
-            case PauseMode.DRAIN:
-                return len(self._requests)
-        return 0
+    def paused(self) -> PauseMode | None:
+        """The kind of a pause; None: there is none."""
+        return self._pause.mode
 
     def schedule(self, now_s: float) -> StepPlan | None:
         """Plans the next step: at least one request with at least one token each. None without work, and as long as all
@@ -359,6 +349,10 @@ class Scheduler:
 
     # ---- figures
 
+    def surroundings(self) -> tuple[QueuedFigures, int, int]:
+        """Who waits, how many run, and how many blocks are free."""
+        return self._waiting.figures, len(self._running), self._manager.num_free_blocks
+
     def load(self) -> EngineLoad:
         """How busy the scheduler is, and its totals."""
         counters = self.counters.as_dict()
@@ -383,7 +377,7 @@ class Scheduler:
             num_waiting_for_grammar=len(self._grammars),
             tiers=[] if self._tiers is None else self._tiers.figures(),
             paused=self.paused,
-            num_to_finish=self.num_to_finish,
+            num_to_finish=self._pause.num_to_finish(self._requests.values()),
         )
 
     def reset_prefix_cache(self) -> bool:
@@ -470,6 +464,8 @@ class Scheduler:
             if self.has_work and not waits:
                 raise RuntimeError("there is work, but no request could be given a token: this would never end")
             return None
+        if len(draft.shares) < len(self._running):
+            self.counters.stalls += self._running.num_stalled(draft)
         plan = draft.to_plan(self._running.take_preempted_ids(), self._finished_ids)
         for request, (_, num_tokens, _, num_drafts) in draft.shares.items():
             self.counters.recomputed_tokens += request.run(num_tokens, num_drafts)
@@ -554,7 +550,7 @@ class Scheduler:
         self.counters.generation_tokens += len(output.new_token_ids)
         reason = output.finish_reason
         if reason is not None:
-            self._admission.learn(request)
+            self.counters.take_forecast(self._admission.learn(request))
             if request.pin is not None:
                 self._keep(request, request.pin, now_s)
                 output = msgspec.structs.replace(output, stats=request.ledger())

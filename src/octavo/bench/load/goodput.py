@@ -6,19 +6,15 @@ from typing import Any
 
 from octavo.bench.load.exchange import Exchange, Outcome
 from octavo.bench.load.latencies import Latency, e2el, longest_gap, tpot, ttft
-from octavo.errors import ConfigError
+from octavo.request.slo import Promise, read_promise
 
 METRICS: dict[str, Latency] = {"ttft": ttft, "tpot": tpot, "itl": longest_gap, "e2el": e2el}
 """What can be promised; counted from when the request should have been sent. `itl` is the longest stall."""
-UNNAMED = "default"
 
 
 @dataclass(frozen=True)
-class SloClass:
-    """A promise: metric -> seconds at most."""
-
-    name: str
-    limits: dict[str, float]
+class SloClass(Promise):
+    """A promise, and how it is kept."""
 
     def missed(self, exchange: Exchange) -> list[str]:
         """What a request missed: metrics, or how it ended. A latency that it does not have (a gap, in an answer of one
@@ -39,11 +35,8 @@ def parse_slo_class(text: str) -> SloClass:
     Raises:
         ConfigError: it reads otherwise.
     """
-    name, equals, limits = text.rpartition("=")
-    read = dict(_limit(text, word) for word in limits.replace(",", " ").split())
-    if not read or (equals and not name.strip()):
-        raise _unreadable(text)
-    return SloClass(name.strip() or UNNAMED, read)
+    promise = read_promise(text)
+    return SloClass(promise.name, promise.limits)
 
 
 def goodput(exchanges: Sequence[Exchange], slo: SloClass, duration_s: float) -> dict[str, Any]:
@@ -60,19 +53,3 @@ def goodput(exchanges: Sequence[Exchange], slo: SloClass, duration_s: float) -> 
         "requests_per_s": met / duration_s if duration_s else None,
         "missed_by": {kind: sum(kind in missed for missed in misses) for kind in kinds},
     }
-
-
-def _limit(text: str, word: str) -> tuple[str, float]:
-    metric, _, milliseconds = word.partition(":")
-    try:
-        limit_s = float(milliseconds) / 1000
-    except ValueError:
-        raise _unreadable(text) from None
-    if metric not in METRICS or not limit_s >= 0:
-        raise _unreadable(text)
-    return metric, limit_s
-
-
-def _unreadable(text: str) -> ConfigError:
-    problem = f"write limits in milliseconds, like 'ttft:300 tpot:60' or 'chat=ttft:300'; known: {', '.join(METRICS)}"
-    return ConfigError("goodput", text, problem)

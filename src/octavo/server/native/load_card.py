@@ -42,11 +42,14 @@ class LoadCard:
             "kv_bytes_per_token": info.kv_bytes_per_token,
             "kv_root": info.kv_root,
             "kv_events": msgspec.to_builtins(info.kv_events),
+            "step_metrics": msgspec.to_builtins(info.step_metrics),
         }
 
 
 def _figures(load: EngineLoad) -> dict[str, Any]:
-    """The engine's figures under their own names; in place of a clock's reading its distance from now."""
+    """The engine's figures under their own names, without what is for metrics alone; in place of a clock's reading its
+    distance from now."""
     figures: dict[str, Any] = msgspec.to_builtins(load)
+    del figures["tallies"]
     published_s = figures.pop("published_s")
     return figures | {"age_s": max(0.0, time.monotonic() - published_s)}
