@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/isa.h"
 #include "base/memory.h"
 #include "base/pool.h"
@@ -48,6 +49,7 @@ void bind_base(nb::module_& m) {
       .def_prop_ro("threads", &ThreadPool::threads)
       .def("trace_run", &trace_run, nb::arg("chunks_by_stage"), nb::call_guard<nb::gil_scoped_release>(),
            "Runs empty stages of the given numbers of chunks; returns [stage][chunk] -> thread that ran it.");
+  m.def("steady_ns", &steady_ns, "The clock of all times that leave the core, in nanoseconds.");
   m.def("available_isas", &available_isa_names, "Kernel paths that this CPU can run, the slowest first.");
   m.def(
       "resolve_isa", [](const std::string& name) { return isa_name(resolve_isa(name)); }, nb::arg("name"),

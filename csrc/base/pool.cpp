@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
@@ -28,10 +30,6 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kWorkerSpin = std::chrono::microseconds(250);
 constexpr auto kCallerSpin = std::chrono::microseconds(60);
 constexpr int kMaxThreads = 256;
-
-int64_t now_ns() {
-  return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
-}
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -130,7 +128,7 @@ class ThreadPool::Crew {
 
   // Called by the one thread that ended the last chunk of a stage (or starts the run): nobody else writes here.
   void open_next() {
-    if (open_.ended_ns) *open_.ended_ns = now_ns();
+    if (open_.ended_ns) *open_.ended_ns = steady_ns();
     open_.ended_ns = nullptr;
     while (next_ != end_ && next_->chunks == 0) ++next_;
     const bool over = next_ == end_ || error_;

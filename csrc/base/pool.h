@@ -16,7 +16,7 @@ struct Stage {
   int chunks;
   void (*call)(void* context, int chunk, int thread);
   void* context;
-  int64_t* ended_ns = nullptr;  // where to put the steady clock's time when the last chunk ended; null: nowhere
+  int64_t* ended_ns = nullptr;  // where to put steady_ns() when the last chunk has ended; null: nowhere
 };
 
 class ThreadPool {

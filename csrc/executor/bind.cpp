@@ -6,6 +6,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -29,6 +31,7 @@ template <size_t N>
 using Ints = nb::ndarray<const int32_t, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using View = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+using Times = nb::ndarray<nb::numpy, int64_t, nb::ndim<2>>;
 
 int size_of(size_t size) {
   return static_cast<int>(size);
@@ -104,15 +107,18 @@ class PyExecutor {
     executor_.run(step, plain);
   }
 
-  std::vector<std::tuple<int, int, double>> profile(Ints<1> token_ids, Ints<1> positions, Ints<1> seq_starts,
-                                                    Ints<1> context_lens, Ints<3> block_tables, Ints<2> slot_mapping,
-                                                    Ints<1> logit_rows, const Copies& copies) {
-    const Step step = bind_step(token_ids, positions, seq_starts, context_lens, block_tables, slot_mapping, logit_rows);
-    std::vector<std::tuple<int, int, double>> out;
-    for (const auto& time : executor_.profile(step, plain_copies(copies))) {
-      out.emplace_back(time.section, time.stage, static_cast<double>(time.ns) * 1e-9);
+  // [n, 6]: section, stage, rows, begin, end, busy.
+  Times take_times() {
+    constexpr size_t kColumns = 6;
+    const std::vector<Executor::StageTime> times = executor_.take_times();
+    auto* out = new int64_t[times.size() * kColumns];
+    nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
+    int64_t* row = out;
+    for (const auto& t : times) {
+      row = std::copy_n(std::array<int64_t, kColumns>{t.section, t.stage, t.rows, t.begin_ns, t.end_ns, t.busy_ns}.data(),
+                        kColumns, row);
     }
-    return out;
+    return Times(out, {times.size(), kColumns}, owner);
   }
 
   void run_rows(Ints<1> logit_rows, std::optional<std::tuple<int, int>> last) {
@@ -280,9 +286,9 @@ void bind_executor(nb::module_& m) {
       .def("fill", &PyExecutor::fill, nb::kw_only(), "buffer"_a, "rows"_a)
       .def("run", &PyExecutor::run, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,
            "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
-      .def("profile", &PyExecutor::profile, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a,
-           "context_lens"_a, "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
       .def("run_rows", &PyExecutor::run_rows, "logit_rows"_a, nb::kw_only(), "last"_a.none() = nb::none())
+      .def("time_stages", [](PyExecutor& e, bool on) { e.native().time_stages(on); }, "on"_a)
+      .def("take_times", &PyExecutor::take_times)
       .def("view", &view, "buffer"_a)
       .def_prop_ro("weight_bytes", [](PyExecutor& e) { return e.native().weight_bytes(); })
       .def_prop_ro("scratch_bytes", [](PyExecutor& e) { return e.native().scratch_bytes(); });

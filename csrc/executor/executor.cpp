@@ -1,10 +1,11 @@
 #include "executor/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "base/clock.h"
 
 namespace octavo {
 namespace {
@@ -237,20 +238,6 @@ void Executor::run(const Step& step, const std::vector<KvCopy>& copies) {
   run_listed();
 }
 
-std::vector<Executor::StageTime> Executor::profile(const Step& step, const std::vector<KvCopy>& copies) {
-  prepare(step, copies);
-  std::vector<int64_t> ends(stages_.size());
-  for (size_t i = 0; i < ends.size(); i++) stages_[i].ended_ns = &ends[i];
-  int64_t before = std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-  run_listed();
-  std::vector<StageTime> times;
-  for (size_t i = 0; i < ends.size(); i++) {
-    times.push_back({bound_[i].section, bound_[i].stage, ends[i] - before});
-    before = ends[i];
-  }
-  return times;
-}
-
 void Executor::run_rows(const int32_t* logit_rows, int count, StagePlace last) {
   check_logit_rows(logit_rows, count, step_.tokens, limits_.max_rows);
   step_.logit_rows = logit_rows;
@@ -263,12 +250,9 @@ void Executor::push_stage(int section, int stage, RowRange rows) {
   Op* op = sections_[section].stages[stage].get();
   const int chunks = op->chunks(step_, rows);
   if (chunks == 0) return;
-  bound_.push_back({op, &step_, rows, section, stage});
+  bound_.emplace_back(op, &step_, rows, section, stage);
   stages_.push_back({chunks,
-                     [](void* context, int chunk, int thread) {
-                       const Bound& bound = *static_cast<Bound*>(context);
-                       bound.op->run(*bound.step, bound.rows, chunk, thread);
-                     },
+                     [](void* context, int chunk, int thread) { static_cast<Bound*>(context)->run(chunk, thread); },
                      &bound_.back(), nullptr});
 }
 
@@ -284,6 +268,31 @@ void Executor::list_stages(bool rows_only, StagePlace last) {
     for (const RowRange& rows : section.by_blocks ? row_blocks(count) : std::vector<RowRange>{{0, count}}) {
       for (int j = 0; j < stages; j++) push_stage(i, j, rows);
     }
+  }
+}
+
+void Executor::run_listed() {
+  if (timed_) return run_timed();
+  pool_.run(stages_.data(), static_cast<int>(stages_.size()));
+}
+
+void Executor::run_timed() {
+  std::vector<int64_t> ends(stages_.size());
+  for (size_t i = 0; i < ends.size(); i++) {
+    stages_[i].ended_ns = &ends[i];
+    stages_[i].call = [](void* context, int chunk, int thread) {
+      Bound& bound = *static_cast<Bound*>(context);
+      const int64_t since = steady_ns();
+      bound.run(chunk, thread);
+      bound.busy_ns.fetch_add(steady_ns() - since, std::memory_order_relaxed);
+    };
+  }
+  int64_t begin = steady_ns();
+  pool_.run(stages_.data(), static_cast<int>(stages_.size()));
+  for (size_t i = 0; i < ends.size(); i++) {
+    const Bound& bound = bound_[i];
+    times_.push_back({bound.section, bound.stage, bound.rows.count(), begin, ends[i], bound.busy_ns.load()});
+    begin = ends[i];
   }
 }
 

@@ -1,8 +1,10 @@
 // The program executor: a program recorded once as stages over buffers, run once per step.
 #pragma once
+#include <atomic>
 #include <climits>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/isa.h"
@@ -66,12 +68,6 @@ class Executor {
   void fill(int buffer, const float* rows, int count);
   // Runs all stages on a step. Throws std::invalid_argument if the step exceeds the limits.
   void run(const Step& step, const std::vector<KvCopy>& copies);
-  // Runs a step as `run` does and says how long each stage took, by the clock: from the end of the one before it.
-  struct StageTime {
-    int section, stage;  // section 0 copies blocks; recorded sections follow
-    int64_t ns;
-  };
-  std::vector<StageTime> profile(const Step& step, const std::vector<KvCopy>& copies);
   // Runs the stages over rows again, for other rows of the step just run (whose arrays must still be there), as far as
   // the stage `last`.
   struct StagePlace {
@@ -79,6 +75,18 @@ class Executor {
   };
   static constexpr StagePlace kToTheEnd{INT_MAX, INT_MAX};
   void run_rows(const int32_t* logit_rows, int count, StagePlace last = kToTheEnd);
+
+  // When a stage ran, on the clock of steady_ns(): from the end of the one before it to the end of its last chunk.
+  struct StageTime {
+    int section, stage;  // section 0 copies blocks; recorded sections follow
+    int rows;
+    int64_t begin_ns, end_ns;
+    int64_t busy_ns;  // of all threads together, in its chunks
+  };
+  // From now on all runs keep the times of their stages, or none does. A run that keeps none pays one branch.
+  void time_stages(bool on) { timed_ = on; }
+  // What has been kept since the last call, in the order in which it ran.
+  std::vector<StageTime> take_times() { return std::exchange(times_, {}); }
 
   const Buffer& buffer(int index) const { return buffers_.at(index); }
   const Step& last_step() const { return step_; }
@@ -94,7 +102,8 @@ class Executor {
   void prepare(const Step& step, const std::vector<KvCopy>& copies);
   void list_stages(bool rows_only, StagePlace last = kToTheEnd);
   void push_stage(int section, int stage, RowRange rows);
-  void run_listed() { pool_.run(stages_.data(), static_cast<int>(stages_.size())); }
+  void run_listed();
+  void run_timed();
 
   ThreadPool& pool_;
   const KernelTables kernels_;
@@ -115,14 +124,21 @@ class Executor {
   Arena arena_;
   std::vector<Stage> stages_;
   struct Bound {
+    Bound(Op* op, const Step* step, RowRange rows, int section, int stage)
+        : op(op), step(step), rows(rows), section(section), stage(stage) {}
+    void run(int chunk, int thread) { op->run(*step, rows, chunk, thread); }
+
     Op* op;
     const Step* step;
     RowRange rows;
     int section, stage;
+    std::atomic<int64_t> busy_ns{0};  // counted while stages are timed
   };
   std::deque<Bound> bound_;  // stages hold pointers to these
   std::vector<KvCopy> copies_;
   Step step_;
+  bool timed_ = false;
+  std::vector<StageTime> times_;
 };
 
 }  // namespace octavo

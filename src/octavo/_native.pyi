@@ -30,6 +30,9 @@ def set_leak_warnings(wanted: bool) -> None:
 def available_isas() -> list[str]:
     """Kernel paths that this CPU can run, the slowest first."""
 
+def steady_ns() -> int:
+    """The clock of all times that leave the core, in nanoseconds."""
+
 def resolve_isa(name: str) -> str:
     """The kernel path behind "auto", "amx", "avx512", "avx2" or "portable". ValueError where this CPU lacks it."""
 
@@ -203,21 +206,13 @@ class Executor:
         copies: Sequence[tuple[int, int, int]],
     ) -> None:
         """One step; arrays as in `StepBatch`, copies as (group, source, target)."""
-    def profile(
-        self,
-        *,
-        token_ids: _Int32,
-        positions: _Int32,
-        seq_starts: _Int32,
-        context_lens: _Int32,
-        block_tables: _Int32,
-        slot_mapping: _Int32,
-        logit_rows: _Int32,
-        copies: Sequence[tuple[int, int, int]],
-    ) -> list[tuple[int, int, float]]:
-        """One step; returns (section, stage, seconds) of every stage run. Section 0 copies blocks."""
     def run_rows(self, logit_rows: _Int32, *, last: tuple[int, int] | None = None) -> None:
         """The stages over rows again, for other rows of the last step."""
+    def time_stages(self, on: bool) -> None:
+        """From now on all runs keep the times of their stages, or none does."""
+    def take_times(self) -> npt.NDArray[np.int64]:
+        """What has been kept since the last call, in the order in which it ran: `[stages, 6]`, section (0 copies
+        blocks), stage, rows, begin and end on the clock of `steady_ns`, and the time of all threads in it together."""
     def view(self, buffer: int) -> _Float32:
         """The rows of a buffer that the last step filled."""
     @property

@@ -253,8 +253,12 @@ class ExecutionConfig:
     """Kernel path; `auto` takes the best this CPU has. All give the same bits."""
     logits_processors: tuple[str, ...] = ()
     """Plug-ins by which requests may have their logits edited, in the order in which they apply."""
+    profile: str | None = None
+    """Where traces of steps go. A name that ends in .json or .json.gz: one of all steps from the start on, as far as it
+    has room. Else a folder, in which each profile that is asked for has a file of its own."""
 
     def __post_init__(self) -> None:
+        _require(self.profile != "", "profile", self.profile, "must name a file or a folder")
         ok = self.threads is None or 1 <= self.threads <= 256
         _require(ok, "threads", self.threads, "must be in [1, 256], or left out for all usable cores")
         _require(

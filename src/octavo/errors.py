@@ -76,6 +76,10 @@ class QueueFullError(OctavoError):
         super().__init__(message)
 
 
+class ProfileError(OctavoError):
+    """A profile cannot begin, since one runs, or cannot be had, since none does (HTTP 409)."""
+
+
 class EngineDrainingError(OctavoError):
     """The engine takes no new requests, those that it has run to their end (HTTP 503)."""
 

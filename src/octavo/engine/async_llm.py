@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from octavo.config import EngineConfig
@@ -19,13 +20,14 @@ from octavo.engine.output_processor import OutputStream, RequestStream
 from octavo.engine.refusals import raise_refusal
 from octavo.engine.sessions import WARM_UP, Session, check_held, checked_pin, found, pin_of
 from octavo.engine.start_log import log_start
+from octavo.engine.traces import Trace, folder_of, trace_of
 from octavo.engine.words import Words, load_words
-from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError
+from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, ProfileError
 from octavo.hub import resolve
 from octavo.hub.files import ModelFiles
 from octavo.request.control import EngineLoad
 from octavo.request.ledger import RequestLedger
-from octavo.request.orders import PauseMode, RecordLimits
+from octavo.request.orders import MAX_TRACE_EVENTS, PauseMode, RecordLimits, StartProfile
 from octavo.request.outputs import RequestOutput
 from octavo.request.params import SamplingParams
 from octavo.request.pin import SessionState
@@ -51,6 +53,7 @@ class AsyncLLM:
         self._input = InputProcessor(info, words.tokenizer, default_seed)
         self._request_ids = itertools.count()
         self._live: dict[str, OutputStream[Any]] = {}
+        self._trace_folder: Path | None = None
 
     @classmethod
     async def start(cls, model: str | os.PathLike[str] | EngineConfig = "smollm2-135m", **settings: Any) -> "AsyncLLM":
@@ -104,7 +107,9 @@ class AsyncLLM:
             await asyncio.gather(loading, starting, return_exceptions=True)
             await client.close()
             raise
-        return cls(client, words, words.complete(info), config.model.seed)
+        engine = cls(client, words, words.complete(info), config.model.seed)
+        engine._trace_folder = folder_of(config.execution.profile)
+        return engine
 
     def generate(
         self,
@@ -356,6 +361,51 @@ class AsyncLLM:
             EngineDeadError: the core is gone.
         """
         return self._client.newest_load()
+
+    async def start_profile(
+        self, *, max_steps: int | None = None, max_seconds: float | None = None, max_events: int = MAX_TRACE_EVENTS
+    ) -> int:
+        """Records what the core does, until `stop_profile` or the first limit; returns the profile's number. No token
+        depends on it.
+
+        Raises:
+            ProfileError: there is a profile that has not been stopped, whoever has started it.
+            InvalidRequestError: a limit that cannot be.
+        """
+        return await self._client.start_profile(StartProfile(max_steps, max_seconds, max_events))
+
+    async def profile(
+        self, *, max_steps: int | None = None, max_seconds: float, max_events: int = MAX_TRACE_EVENTS
+    ) -> Trace:
+        """Records what the core does until the first limit. Cancelling ends it.
+
+        Raises:
+            ProfileError: as of `start_profile` and `stop_profile`; somebody else has stopped it.
+            InvalidRequestError: as of `start_profile`.
+        """
+        limits = StartProfile(max_steps, max_seconds, max_events)
+        starting = asyncio.ensure_future(self._client.start_profile(limits))
+        try:
+            number = await asyncio.shield(starting)
+            while (state := await self._client.profile_state()).running and state.number == number:
+                await asyncio.sleep(_POLL_S)
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProfileError, EngineDeadError):
+                await self._client.stop_profile(await starting)
+            raise
+        return await self.stop_profile(number)
+
+    async def stop_profile(self, number: int | None = None) -> Trace:
+        """Ends a profile; with `--profile FOLDER` it is written there, too.
+
+        Args:
+            number: which one; None: whichever there is.
+
+        Raises:
+            ProfileError: there is none, or another one, or it cannot be written.
+        """
+        profile = await self._client.stop_profile(number)
+        return await asyncio.to_thread(trace_of, profile, self.info.served_model_names[0], self._trace_folder)
 
     async def reset_prefix_cache(self) -> bool:
         """Forgets cached prefixes, those that sessions hold, too; False while requests run."""

@@ -29,6 +29,7 @@ from octavo.engine.start_log import PhaseTimes, warn_of_threads
 from octavo.engine.step_size import with_step_size
 from octavo.engine.step_telemetry.open import open_recorder
 from octavo.engine.step_telemetry.recorder import StepRecorder
+from octavo.engine.traces import TraceFile, file_of, require_writable
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.protocols import ProgramExecutor, Proposer, Sampler
 from octavo.execution.runner import Runner
@@ -71,6 +72,7 @@ def build_core(
         ModelFileError, UnsupportedModelError: the files are not what Octavo can run.
         ConfigError, OutOfMemoryError: a setting cannot work with this model or machine.
     """
+    require_writable(config.execution.profile)
     sockets = bind_sockets(config.kv_events)  # before a model is loaded in vain
     with contextlib.ExitStack() as unless_built:
         if sockets is not None:
@@ -79,6 +81,9 @@ def build_core(
         unless_built.callback(steps.recorder.close)
         core, info = _build(config, files, clock, instrument, tokenizer, sockets, steps.recorder)
         unless_built.pop_all()
+        file = file_of(config.execution.profile)
+        if file is not None:
+            core.trace_file = TraceFile(file, info.served_model_names[0], core.profiler)
         return core, replace(info, step_metrics=steps.info, cache_config=_cache_config(config.cache))
 
 
@@ -113,13 +118,13 @@ def _build(
     memory = plan_memory(config, program, free_bytes, () if beside is None else beside.program.cache_layers)
     counts = draft_counts_of(config.speculation, config.scheduler)
     sizes = _sizes(config, memory, threads, isa, 0 if counts is None else counts.most_per_step)
-    executors = Executors(config, sizes, first, beside)
+    executors = Executors(config, sizes, first, beside, clock)
     times.mark("pack", clock())
     native = NativeSampler(executors.pool, program.vocab_size, valid_vocab_size, isa, processors)
     instrumented, plain = instrument(executors.model, native)
     guided = _with_grammars(plain, config, files, tokenizer, valid_vocab_size)
     grammars, sampler = (None, plain) if guided is None else guided
-    runner = _runner(sizes, instrumented, sampler, _proposer(config, guided, second, executors), clock)
+    runner = _runner(sizes, instrumented, sampler, _proposer(config, guided, second, executors), executors, clock)
     fingerprint = _fingerprint(config, memory, files, first, second)
     manager, pins = _kv(config, memory, fingerprint)
     tiers, desk, found_tiers = open_tiers(config.cache, executors.model, manager, fingerprint)
@@ -161,7 +166,7 @@ def _build(
         draft_kv_bytes_per_token=memory.beside_bytes_per_token,
         start_s=times.seconds,
     )
-    return EngineCore(scheduler, runner, clock, publisher, desk, grammars, recorder), info
+    return EngineCore(scheduler, runner, clock, publisher, desk, grammars, recorder, executors.profiler()), info
 
 
 def _threads(config: EngineConfig, usable_cores: int) -> int:
@@ -203,6 +208,7 @@ def _runner(
     executor: ProgramExecutor,
     sampler: Sampler,
     proposer: Proposer | None,
+    executors: Executors,
     clock: Callable[[], float],
 ) -> Runner:
     return Runner(
@@ -212,6 +218,7 @@ def _runner(
         max_model_len=sizes.max_positions,
         clock=clock,
         proposer=proposer,
+        op_timer=executors.op_timer,
     )
 
 

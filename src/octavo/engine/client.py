@@ -32,6 +32,7 @@ from octavo.request.ledger import RequestLedger
 from octavo.request.orders import Order, PauseMode, RecordLimits
 from octavo.request.outputs import RequestOutput
 from octavo.request.pin import PinRequest, SessionState
+from octavo.request.profile import Profile, ProfileState
 from octavo.request.request import GenerateRequest
 
 log = logging.getLogger(__name__)
@@ -240,6 +241,18 @@ class CoreClient:
         """Forgets cached prefixes; False while requests hold blocks."""
         return bool(await self._ask(orders.ResetPrefixCache()))
 
+    async def start_profile(self, order: orders.StartProfile) -> int:
+        """See `Profiler.start`."""
+        return int(await self._ask(order))
+
+    async def profile_state(self) -> ProfileState:
+        """See `Profiler.state`."""
+        return msgspec.convert(await self._ask(orders.GetProfileState()), ProfileState)
+
+    async def stop_profile(self, number: int | None) -> Profile:
+        """See `Profiler.stop`."""
+        return msgspec.convert(await self._ask(orders.StopProfile(number)), Profile)
+
     async def end(self, request_ids: list[str]) -> None:
         """Like `abort`, for requests that have ended well."""
         await self._ask(orders.End(request_ids))
@@ -280,7 +293,7 @@ class CoreClient:
 
         Raises:
             EngineDeadError: the core is gone.
-            InvalidRequestError, PinBudgetError: it refuses.
+            InvalidRequestError, PinBudgetError, ProfileError: it refuses.
         """
         if not self.alive:
             raise EngineDeadError(self._epitaph())

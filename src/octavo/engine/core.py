@@ -4,23 +4,26 @@ process; it holds no socket, and its clock is an argument."""
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 
 from octavo.engine.grammar_desk import GrammarDesk
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.ledgers import Ledgers
+from octavo.engine.profiler import Profiler
 from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
 from octavo.engine.step_rates import StepRates
 from octavo.engine.step_telemetry.recorder import Landing, StepRecorder
 from octavo.engine.stepping import InBackground, InTurn, Stepping
+from octavo.engine.traces import TraceFile
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import wait_for_any
 from octavo.execution.protocols import StepExecutor
 from octavo.request.control import EngineLoad
 from octavo.request.ledger import ChoiceLedger, RequestLedger
 from octavo.request.orders import PauseMode
-from octavo.request.outputs import FinishReason, RequestOutput
+from octavo.request.outputs import FinishReason, RequestOutput, RequestStats
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
 from octavo.scheduling.plan import StepPlan
@@ -50,6 +53,7 @@ class EngineCore:
         desk: TransferDesk | None = None,
         grammars: GrammarDesk | None = None,
         recorder: StepRecorder | None = None,
+        profiler: Profiler | None = None,
     ) -> None:
         """
         Args:
@@ -58,7 +62,12 @@ class EngineCore:
             desk: of the stores of the scheduler's tiers; None: there are none.
             grammars: for answers of a given shape; None: the scheduler refuses them.
             recorder: is told of every step; the core closes it. None: one that nobody follows.
+            profiler: for this clock; None: one that knows no ops.
         """
+        self.profiler = profiler or Profiler(clock)
+        self.profiler.live = partial(_live, scheduler)
+        self.trace_file: TraceFile | None = None
+        """Where the profiler's first profile goes at the end; None: it has not been started."""
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
@@ -126,7 +135,7 @@ class EngineCore:
             if request is not None:
                 self._scheduler.abort(request_id, self._clock())
                 stats = request.ledger()
-                self._ledgers.closed(request_id, FinishReason.ABORT, stats)
+                self._close_ledger(request_id, FinishReason.ABORT, stats)
                 outputs.append(RequestOutput(request_id=request_id, finish_reason=FinishReason.ABORT, stats=stats))
         return outputs
 
@@ -142,7 +151,7 @@ class EngineCore:
             request = self._scheduler.live(request_id)
             if request is not None:
                 self._scheduler.end(request_id, self._clock())
-                self._ledgers.closed(request_id, FinishReason.STOP, request.ledger())
+                self._close_ledger(request_id, FinishReason.STOP, request.ledger())
 
     def ledger(self, tenant: str, name: str) -> RequestLedger | None:
         """The ledger of an API request of a tenant, live or recent; None if there is none of this id or name."""
@@ -153,10 +162,7 @@ class EngineCore:
         return self._ledgers.live(self._look, self._clock())
 
     def _look(self, request_id: str) -> ChoiceLedger:
-        request = self._scheduler.live(request_id)
-        if request is None:
-            raise RuntimeError(f"{request_id} is in the ledgers as live, and is not")
-        return ChoiceLedger(request_id=request_id, state=request.status.name.lower(), stats=request.ledger())
+        return _look_at(self._scheduler, request_id)
 
     def pause(self, mode: PauseMode) -> list[RequestOutput]:
         """Begins a pause, or goes on in another mode; `resume` ends it. Steps in flight still land.
@@ -251,13 +257,19 @@ class EngineCore:
             self._publisher.flush()
             ended = self._clock()
             spent["publish_s"] += ended - updated
+        if self.profiler.is_on:
+            self.profiler.landed(plan, result, landed, ended)
         self._recorder.landed(plan, result, Landing(landed, updated, ended, self.has_work))
         return outputs
 
     def _close_ledgers(self, outputs: Iterable[RequestOutput]) -> None:
         for output in outputs:
             if output.finish_reason is not None and output.stats is not None:
-                self._ledgers.closed(output.request_id, output.finish_reason, output.stats)
+                self._close_ledger(output.request_id, output.finish_reason, output.stats)
+
+    def _close_ledger(self, request_id: str, reason: FinishReason, stats: RequestStats) -> None:
+        self._ledgers.closed(request_id, reason, stats)
+        self.profiler.closed(request_id, reason, stats)
 
     def _plan_ahead(self) -> None:
         while len(self._in_flight) < self._scheduler.max_in_flight:
@@ -268,6 +280,8 @@ class EngineCore:
             if plan is None:
                 break
             self._recorder.planned(plan, self._scheduler.surroundings(), started, planned)
+            if self.profiler.is_on:
+                plan = self.profiler.planned(plan, started, planned)
             self._in_flight.append(plan)
             self._stepping.start(plan)
         self._waits = self._scheduler.has_work and not self._in_flight
@@ -324,6 +338,9 @@ class EngineCore:
         far is, as far as the stores get with it in a short time."""
         self.before_landing = _nobody  # it may hold this core: what is in a circle is not freed when the program ends
         self._stepping.close()
+        file, self.trace_file = self.trace_file, None
+        if file is not None:
+            file.close()
         desk, self._desk = self._desk, None
         if desk is not None:
             orders = self._scheduler.last_transfer_orders(self._clock())
@@ -336,6 +353,17 @@ class EngineCore:
         self._recorder.close()
         if self._publisher is not None:
             self._publisher.close()
+
+
+def _live(scheduler: Scheduler) -> list[ChoiceLedger]:
+    return [_look_at(scheduler, request_id) for request_id in scheduler.live_ids()]
+
+
+def _look_at(scheduler: Scheduler, request_id: str) -> ChoiceLedger:
+    request = scheduler.live(request_id)
+    if request is None:
+        raise RuntimeError(f"{request_id} is in the ledgers as live, and is not")
+    return ChoiceLedger(request_id=request_id, state=request.status.name.lower(), stats=request.ledger())
 
 
 def _nobody(_: StepPlan) -> None:

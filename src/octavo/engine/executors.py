@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from octavo import _native
 from octavo.config import EngineConfig
+from octavo.engine.profiler import Profiler
 from octavo.execution.native.executor import NativeExecutor
-from octavo.execution.protocols import DraftExecutor
+from octavo.execution.native.op_timer import NativeOpTimer
+from octavo.execution.protocols import DraftExecutor, OpTimer
 from octavo.execution.reference.executor import ReferenceExecutor
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
@@ -51,12 +53,31 @@ class ExecutorSizes:
 class Executors:
     """The executors of an engine, on the threads of one pool, over one KV memory."""
 
-    def __init__(self, config: EngineConfig, sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None) -> None:
-        build = _KINDS[config.execution.executor]
-        self.model, self.second, self.pool = build(sizes, model, second)
+    def __init__(
+        self,
+        config: EngineConfig,
+        sizes: ExecutorSizes,
+        model: Loaded,
+        second: SecondLoaded | None,
+        clock: Callable[[], float],
+    ) -> None:
+        """
+        Args:
+            clock: on which ops are timed.
+        """
+        self._kind, self._clock = config.execution.executor, clock
+        build = _KINDS[self._kind]
+        self.model, self.second, self.pool, timed = build(sizes, model, second)
+        self.op_timer: OpTimer | None = NativeOpTimer(timed, clock) if timed else None
+        """None: they do not time their ops."""
+
+    def profiler(self) -> Profiler:
+        """A profiler that knows what their ops are."""
+        return Profiler(self._clock, self._kind, {} if self.op_timer is None else self.op_timer.programs)
 
 
-_Built = tuple[DraftExecutor, DraftExecutor | None, _native.ThreadPool]
+_Built = tuple[DraftExecutor, DraftExecutor | None, _native.ThreadPool, dict[str, NativeExecutor]]
+"""The last: those whose ops can be timed, by the names of their programs."""
 
 
 def _native_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None) -> _Built:
@@ -72,7 +93,7 @@ def _native_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded 
         max_positions=sizes.max_positions,
     )
     if second is None:
-        return first, None, first.pool
+        return first, None, first.pool, {"model": first}
     beside = NativeExecutor(
         second.program,
         second.weights,
@@ -86,16 +107,16 @@ def _native_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded 
         beside=first,
         borrowed=second.borrowed,
     )
-    return first, beside, first.pool
+    return first, beside, first.pool, {"model": first, "draft model": beside}
 
 
 def _reference_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None) -> _Built:
     first = ReferenceExecutor(model.program, model.weights, sizes.layout, max_rows=sizes.max_rows)
     pool = _native.ThreadPool(sizes.threads)
     if second is None:
-        return first, None, pool
+        return first, None, pool, {}
     beside = ReferenceExecutor(second.program, second.weights, sizes.layout, max_rows=sizes.max_seqs, beside=first)
-    return first, beside, pool
+    return first, beside, pool, {}
 
 
 _KINDS: dict[str, Callable[[ExecutorSizes, Loaded, SecondLoaded | None], _Built]] = {

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -19,10 +20,12 @@ from octavo.engine.output import EngineInfo, GenerationDelta, GenerationOutput
 from octavo.engine.output_processor import OutputCollector, RequestStream
 from octavo.engine.sessions import WARM_UP, Session, check_held, checked_pin, found, pin_of
 from octavo.engine.start_log import log_start
+from octavo.engine.traces import Trace, folder_of, trace_of
 from octavo.engine.words import Words, load_words
 from octavo.errors import InvalidRequestError
 from octavo.hub import resolve
 from octavo.request.control import EngineLoad
+from octavo.request.orders import MAX_TRACE_EVENTS, StartProfile
 from octavo.request.params import SamplingParams
 from octavo.request.pin import SessionState
 from octavo.request.pooling import PoolingParams
@@ -38,6 +41,9 @@ class LLM:
         llm = LLM("smollm2-135m")
         outputs = llm.generate(["The capital of France is"], SamplingParams(temperature=0, max_tokens=8))
     """
+
+    _trace_folder: Path | None = None
+    """Where profiles are written."""
 
     def __init__(self, model: str | os.PathLike[str] = "smollm2-135m", **settings: Any) -> None:
         """Loads a model.
@@ -55,6 +61,7 @@ class LLM:
         words = load_words(config, files)
         core, info = build_core(config, files, time.monotonic, tokenizer=words.tokenizer)
         self._take(core, words, info, config.model.seed)
+        self._trace_folder = folder_of(config.execution.profile)
 
     @classmethod
     def over(cls, core: EngineCore, words: Words, info: EngineInfo, default_seed: int | None = None) -> "LLM":
@@ -203,6 +210,27 @@ class LLM:
     def reset_prefix_cache(self) -> bool:
         """Forgets cached prefixes, those that sessions hold, too; False while requests run."""
         return self._engine.ask(EngineCore.reset_prefix_cache)
+
+    def start_profile(
+        self, *, max_steps: int | None = None, max_seconds: float | None = None, max_events: int = MAX_TRACE_EVENTS
+    ) -> None:
+        """Records what the engine does, until `stop_profile` or the first limit. No token depends on it.
+
+        Raises:
+            ProfileError: there is a profile that has not been stopped.
+            InvalidRequestError: a limit that cannot be.
+        """
+        order = StartProfile(max_steps, max_seconds, max_events)
+        self._engine.ask(lambda core: core.profiler.start(order))
+
+    def stop_profile(self) -> Trace:
+        """Ends the profile; with `profile=FOLDER` it is written there, too.
+
+        Raises:
+            ProfileError: there is none, or it cannot be written.
+        """
+        profile = self._engine.ask(lambda core: core.profiler.stop())
+        return trace_of(profile, self.info.served_model_names[0], self._trace_folder)
 
     def close(self) -> None:
         """Frees memory and threads; idempotent."""

@@ -169,7 +169,8 @@ class LocalEngine:
         except BaseException as error:
             self._lost = f"a step was broken off by {type(error).__name__}: {error}"
             raise
-        self._take(core, refusals + outputs)
+        with core.profiler.span("output"):
+            self._take(core, refusals + outputs)
 
     def _hand_over(self, core: EngineCore) -> list[RequestOutput]:
         """Gives requests to the core while its queue takes them; returns the refusals."""

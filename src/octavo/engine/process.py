@@ -158,6 +158,9 @@ class CoreLoop:
             orders.RemoveRecord: self._remove_record,
             orders.GetLoad: self._get_load,
             orders.ResetPrefixCache: self._reset_prefix_cache,
+            orders.StartProfile: self._core.profiler.start,
+            orders.GetProfileState: self._profile_state,
+            orders.StopProfile: self._stop_profile,
             orders.Shutdown: self._shutdown,
         }
 
@@ -166,7 +169,9 @@ class CoreLoop:
         while not self._stopping:
             self._take_messages()
             if not self._stopping:
-                self._send_outputs(self._core.step())
+                outputs = self._core.step()
+                with self._core.profiler.span("output"):
+                    self._send_outputs(outputs)
 
     def _send_outputs(self, outputs: list[RequestOutput]) -> None:
         if outputs:
@@ -179,11 +184,12 @@ class CoreLoop:
         if patience_s != 0.0:
             self._loads.send()
             self._wait(None if patience_s is None else math.ceil(patience_s * 1e3))
-        for client, kind, payload in self._lines.messages():
-            try:
-                self._handlers.get(kind, _take_nothing)(client, payload)
-            except msgspec.DecodeError as error:
-                log.error("dropped a message that is none of ours: %s", error)
+        with self._core.profiler.span("messages"):
+            for client, kind, payload in self._lines.messages():
+                try:
+                    self._handlers.get(kind, _take_nothing)(client, payload)
+                except msgspec.DecodeError as error:
+                    log.error("dropped a message that is none of ours: %s", error)
 
     def _wait(self, most_ms: int | None) -> None:
         """Waits for something to do. The first time that nothing comes for a while, and nobody waits for anything but
@@ -283,6 +289,12 @@ class CoreLoop:
 
     def _get_load(self, _: orders.GetLoad) -> object:
         return msgspec.to_builtins(self._core.load())
+
+    def _profile_state(self, _: orders.GetProfileState) -> object:
+        return self._core.profiler.state()
+
+    def _stop_profile(self, order: orders.StopProfile) -> object:
+        return self._core.profiler.stop(order.number)
 
     def _reset_prefix_cache(self, _: orders.ResetPrefixCache) -> bool:
         return self._core.reset_prefix_cache()

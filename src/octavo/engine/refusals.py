@@ -1,11 +1,11 @@
 """Refusals on their way from the core to its client: exceptions there, plain data between, the same exceptions here."""
 
-from octavo.errors import EngineDrainingError, InvalidRequestError, PinBudgetError, QueueFullError
+from octavo.errors import EngineDrainingError, InvalidRequestError, PinBudgetError, ProfileError, QueueFullError
 from octavo.request.control import Refusal
 from octavo.request.outputs import FinishReason, RequestOutput
 
-Refused = InvalidRequestError | QueueFullError | PinBudgetError | EngineDrainingError
-REFUSALS = (InvalidRequestError, QueueFullError, PinBudgetError, EngineDrainingError)
+Refused = InvalidRequestError | QueueFullError | PinBudgetError | EngineDrainingError | ProfileError
+REFUSALS = (InvalidRequestError, QueueFullError, PinBudgetError, EngineDrainingError, ProfileError)
 """What the core may raise before it does anything."""
 
 
@@ -20,6 +20,8 @@ def refusal_of(error: Refused) -> Refusal:
             return Refusal(message=str(error), status=429, retry_after_s=error.retry_after_s, code="pin_budget")
         case EngineDrainingError():
             return Refusal(message=str(error), status=503)
+        case ProfileError():
+            return Refusal(message=str(error), status=409)
 
 
 def error_of(refusal: Refusal) -> Refused:
@@ -28,6 +30,8 @@ def error_of(refusal: Refusal) -> Refused:
         return InvalidRequestError(refusal.field, refusal.value, refusal.message)
     if refusal.status == 503:
         return EngineDrainingError(refusal.message)
+    if refusal.status == 409:
+        return ProfileError(refusal.message)
     kind = PinBudgetError if refusal.code == "pin_budget" else QueueFullError
     return kind(refusal.message, refusal.retry_after_s)
 

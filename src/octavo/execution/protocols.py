@@ -1,6 +1,6 @@
 """The contracts of the executing side: what runs a program, what turns logits into tokens, what runs a plan."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -13,6 +13,7 @@ from octavo.kv.spec import KVLayout
 from octavo.kv.transfer import BlockName, TransferEvent, TransferPlan
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
+from octavo.request.profile import OpInfo
 from octavo.request.ready import ReadyEvent
 from octavo.request.structured import StructuredSpec
 from octavo.scheduling.plan import BlockCopy, NewRequestData, StepPlan, StepResult
@@ -321,6 +322,23 @@ class Proposer(Protocol):
 
     def close(self) -> None:
         """Releases memory and threads; idempotent."""
+        ...
+
+
+class OpTimer(Protocol):
+    """Keeps when the ops of programs ran. One caller at a time, that of the programs."""
+
+    @property
+    def programs(self) -> Mapping[str, Sequence[OpInfo]]:
+        """Program -> its ops."""
+        ...
+
+    def start(self) -> None:
+        """Keeps times from now on."""
+        ...
+
+    def stop(self) -> dict[str, bytes]:
+        """Keeps none from now on; returns those since `start`, as in `StepProfile.ops`."""
         ...
 
 

@@ -1,9 +1,11 @@
 """The runner: applies step plans to the persistent batch, runs the program and samples."""
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from octavo.errors import OctavoError, WorkerLostError
@@ -11,9 +13,19 @@ from octavo.execution.batch import Drafts, PersistentBatch, PreparedStep
 from octavo.execution.drafting import Drafting
 from octavo.execution.isolation import isolate
 from octavo.execution.pooling import PooledRows, Pooler
-from octavo.execution.protocols import Int32, ProgramExecutor, Proposer, RanStep, SampledRows, Sampler, StepBatch
+from octavo.execution.protocols import (
+    Int32,
+    OpTimer,
+    ProgramExecutor,
+    Proposer,
+    RanStep,
+    SampledRows,
+    Sampler,
+    StepBatch,
+)
 from octavo.kv.spec import KVLayout
 from octavo.request.outputs import LogprobRow
+from octavo.request.profile import Span, StepProfile
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult, StepTimings
 
 log = logging.getLogger(__name__)
@@ -36,6 +48,8 @@ class _Part:
     broken: dict[int, int]
     """Place -> first position that came out as no number."""
     timings: StepTimings
+    prepared_s: float
+    """When all was ready for the program."""
 
 
 class Runner:
@@ -54,15 +68,18 @@ class Runner:
         max_model_len: int,
         clock: Callable[[], float],
         proposer: Proposer | None = None,
+        op_timer: OpTimer | None = None,
     ) -> None:
         """
         Args:
             proposer: guesses what comes next, where plans have room for drafts; None: they have none.
+            op_timer: of the executor and the proposer's; None: they time no ops.
         """
         self.layout: KVLayout = executor.layout
         self._executor = executor
         self._sampler = sampler
         self._clock = clock
+        self._op_timer = op_timer
         self._pooler = Pooler(executor)
         self._batch = PersistentBatch(self.layout, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
         self._drafting = None if proposer is None else Drafting(proposer, sampler, self._batch.held)
@@ -76,14 +93,16 @@ class Runner:
         Raises:
             WorkerLostError: nothing could be run for a number of steps.
         """
+        if plan.profiled and self._op_timer is not None:
+            self._op_timer.start()
         started = self._clock()
         errors = self._apply(plan)
+        applied = self._clock()
         slot_by_id = self._batch.slot_by_id
         places = [place for place, request_id in enumerate(plan.request_ids) if request_id not in errors]
         slots = {place: slot_by_id[plan.request_ids[place]] for place in places}
         drafts, propose_s = None, 0.0
         if self._drafting is not None:
-            applied = self._clock()
             drafts = self._drafting.propose(plan, slots)
             propose_s = self._clock() - applied
         parts: list[_Part] = []
@@ -100,7 +119,20 @@ class Runner:
         if places:
             isolate(places, attempt, give_up)
             self._see_to_the_executor(is_barren=not parts)
-        return _result(plan, parts, drafts or {}, errors, propose_s)
+        result = _result(plan, parts, drafts or {}, errors, propose_s)
+        if not plan.profiled:
+            return result
+        before = [Span("apply", started, applied)]
+        before += [Span("propose", applied, applied + propose_s)] if propose_s else []
+        return msgspec.structs.replace(result, profile=self._profile(before, parts))
+
+    def _profile(self, before: list[Span], parts: Sequence[_Part]) -> StepProfile:
+        """Of the step that has just run, from spans of what came before its parts, and what these say."""
+        ops = {} if self._op_timer is None else self._op_timer.stop()
+        spans = [*before]
+        for part in parts:
+            spans += _spans(part, spans[-1].end_s)
+        return StepProfile(thread=threading.get_native_id(), spans=tuple(spans), ops=ops)
 
     def close(self) -> None:
         """Releases the executor's memory and threads, and the proposer's; idempotent."""
@@ -233,7 +265,7 @@ class Runner:
             prepare_s=prepared - started, execute_s=executed - prepared, sample_s=sampled_s, draft_s=draft_s
         )
         sampling = [places[sequence] for sequence in step.sampling.tolist()]
-        return _Part(sampling, sampled, scored, _at_places(pooled, places), broken, timings)
+        return _Part(sampling, sampled, scored, _at_places(pooled, places), broken, timings, prepared)
 
     def _first_broken(self, batch: StepBatch, places: Sequence[int]) -> dict[int, int]:
         """Place -> first position without a number. At rows with logits the sampler looks, so what is said of a token
@@ -295,6 +327,15 @@ class Runner:
             logits = self._executor.logits(rows[start : start + piece])
             scores += self._sampler.score(logits, targets[start : start + piece], num_logprobs)
         return scores
+
+
+def _spans(part: _Part, begin_s: float) -> list[Span]:
+    """What a part did, one thing after the other; `begin_s` is when it may have begun."""
+    timings, spans = part.timings, [Span("build batch", begin_s, part.prepared_s)]
+    for name, seconds in (("forward", timings.execute_s), ("sample", timings.sample_s), ("follow", timings.draft_s)):
+        if seconds:
+            spans.append(Span(name, spans[-1].end_s, spans[-1].end_s + seconds))
+    return spans
 
 
 def _at_places(pooled: PooledRows, places: Sequence[int]) -> PooledRows:

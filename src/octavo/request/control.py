@@ -21,7 +21,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     message: str
     status: int
-    """HTTP status that fits: 400, 429, or 503 while the engine drains."""
+    """HTTP status that fits: 400, 409 of a profile, 429, or 503 while the engine drains."""
     field: str = ""
     """Of a 400: the request field, and its value for people."""
     value: str = ""

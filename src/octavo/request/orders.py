@@ -16,6 +16,10 @@ class RecordLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_age_s: float
 
 
+MAX_TRACE_EVENTS = 200_000
+"""What a profile may have, if nothing is said: about 40 MB of JSON."""
+
+
 class PauseMode(StrEnum):
     """What a pause does with the requests that are there. What comes later waits for the end of the pause."""
 
@@ -149,6 +153,25 @@ class ResetPrefixCache(_Command, frozen=True):
     """The reply is False while requests hold blocks."""
 
 
+class StartProfile(_Command, frozen=True):
+    """The reply has the profile's number. It ends by itself at the first of the limits that it reaches."""
+
+    max_steps: int | None = None
+    max_seconds: float | None = None
+    max_events: int = MAX_TRACE_EVENTS
+
+
+class GetProfileState(_Command, frozen=True):
+    """The reply has a ProfileState."""
+
+
+class StopProfile(_Command, frozen=True):
+    """Ends the profile, if it has not ended, and forgets it; the reply has it."""
+
+    number: int | None = None
+    """None: whichever there is."""
+
+
 class Shutdown(_Command, frozen=True):
     """Ends the core; running requests are the client's business."""
 
@@ -172,5 +195,8 @@ Order = (
     | RemoveRecord
     | GetLoad
     | ResetPrefixCache
+    | StartProfile
+    | GetProfileState
+    | StopProfile
     | Shutdown
 )

@@ -23,6 +23,7 @@ import msgspec
 from octavo.request.outputs import LogprobRow
 from octavo.request.params import SamplingParams
 from octavo.request.pooling import PoolingParams
+from octavo.request.profile import StepProfile
 
 
 class NewRequestData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,6 +94,8 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     preempted_request_ids: tuple[str, ...] = ()
     finished_request_ids: tuple[str, ...] = ()
     """Finished or aborted since the previous plan; each id appears exactly once."""
+    profiled: bool = False
+    """Whoever runs it says when it did what (`StepResult.profile`). No token depends on it."""
 
     @property
     def num_tokens(self) -> int:
@@ -140,3 +143,5 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, str] = {}
     """request id -> what failed for this request alone; its tokens of this step do not count."""
     timings: StepTimings = StepTimings()
+    profile: StepProfile | None = None
+    """Of a profiled plan, from an executor that keeps times."""

@@ -24,6 +24,7 @@ from octavo.server.key_limits import KeyLimiter, LimitGuard
 from octavo.server.metrics import ServerMetrics
 from octavo.server.native.admin import Admin, DrainBody, EmptyBody, PauseBody
 from octavo.server.native.load_card import LoadCard
+from octavo.server.native.profiles import ProfileBody, Profiles, ProfileStartBody
 from octavo.server.native.render import Render, RenderBody
 from octavo.server.native.requests import AbortBody, Requests
 from octavo.server.native.sessions import LeaseBody, SessionBody, Sessions
@@ -107,6 +108,7 @@ def build_app(server: ServerContext) -> Starlette:
 def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
     models, tokens, status, sessions = Models(server), Tokens(server), Status(server), Sessions(server)
     requests, admin, responses, messages = Requests(server), Admin(server), Responses(server), Messages(server)
+    profiles = Profiles(server)
     return (
         Endpoint("POST", "/v1/completions", _generating(server, Completions(server)), CompletionBody),
         Endpoint("POST", "/v1/chat/completions", _generating(server, ChatCompletions(server)), ChatBody),
@@ -141,6 +143,9 @@ def _endpoints(server: ServerContext) -> tuple[Endpoint, ...]:
         Endpoint("POST", "/admin/drain", admin.drain, DrainBody),
         Endpoint("POST", "/admin/reset_prefix_cache", admin.reset_prefix_cache, EmptyBody),
         Endpoint("GET", "/admin/requests", admin.requests),
+        Endpoint("POST", "/admin/profile", profiles.profile, ProfileBody),
+        Endpoint("POST", "/admin/profile/start", profiles.start, ProfileStartBody),
+        Endpoint("POST", "/admin/profile/stop", profiles.stop, EmptyBody),
     )
 
 

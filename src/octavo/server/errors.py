@@ -20,6 +20,7 @@ from octavo.errors import (
     InvalidRequestError,
     OctavoError,
     PinBudgetError,
+    ProfileError,
     QueueFullError,
     RequestFailedError,
     SessionNotFoundError,
@@ -103,6 +104,8 @@ def from_exception(error: Exception) -> ApiError:
             return ApiError(429, f"session_id: {error}", param="session_id", code="pin_budget", headers=wait)
         case SessionNotFoundError():
             return ApiError(404, f"session_id: {error}", param="session_id", code="session_not_found")
+        case ProfileError():
+            return ApiError(409, str(error), code="profile_conflict")
         case EngineDrainingError():
             return draining()
         case EngineDeadError():

@@ -6,6 +6,7 @@ import sys
 from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
 from octavo.server.fields import Harmless, Honoured, Refused, RequestBody, Treatment, treatments
 from octavo.server.native.admin import DrainBody, PauseBody
+from octavo.server.native.profiles import ProfileBody, ProfileStartBody
 from octavo.server.native.requests import AbortBody
 from octavo.server.native.sessions import LeaseBody, SessionBody
 from octavo.server.openai.chat_body import ChatBody
@@ -26,6 +27,8 @@ PAGES: dict[str, tuple[tuple[str, type[RequestBody]], ...]] = {
         ("POST /v1/abort", AbortBody),
         ("POST /admin/pause", PauseBody),
         ("POST /admin/drain", DrainBody),
+        ("POST /admin/profile", ProfileBody),
+        ("POST /admin/profile/start", ProfileStartBody),
     ),
     "anthropic": (("POST /v1/messages", MessagesBody), ("POST /v1/messages/count_tokens", CountTokensBody)),
 }

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from octavo.engine.embedding import EmbeddingOutput
 from octavo.engine.output import EngineInfo, GenerationDelta
+from octavo.engine.traces import Trace
 from octavo.request.control import EngineLoad
 from octavo.request.ledger import RequestLedger
 from octavo.request.orders import PauseMode, RecordLimits
@@ -125,6 +126,31 @@ class ServingEngine(Protocol):
 
     async def reset_prefix_cache(self) -> bool:
         """Forgets cached prefixes; False, and nothing done, while requests hold blocks."""
+        ...
+
+    async def profile(self, *, max_steps: int | None, max_seconds: float, max_events: int) -> Trace:
+        """Records what the engine does until the first limit. Cancelling ends it.
+
+        Raises:
+            ProfileError: there is a profile, somebody has stopped this one, or its file cannot be written.
+            InvalidRequestError: a limit that cannot be.
+        """
+        ...
+
+    async def start_profile(self, *, max_steps: int | None, max_seconds: float | None, max_events: int) -> int:
+        """Begins to record; returns the profile's number.
+
+        Raises:
+            ProfileError, InvalidRequestError: as `profile`.
+        """
+        ...
+
+    async def stop_profile(self) -> Trace:
+        """Ends whichever profile there is.
+
+        Raises:
+            ProfileError: there is none, or its file cannot be written.
+        """
         ...
 
     async def embed(

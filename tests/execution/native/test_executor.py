@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from octavo import _native
 from octavo.errors import OutOfMemoryError
 from octavo.execution.native import NativeExecutor
 from octavo.execution.protocols import ProgramExecutor, StepBatch
 from octavo.execution.weights import load_model
+from octavo.request.profile import OpInfo
 from octavo.scheduling.plan import BlockCopy
 from tests.execution.driver import Driver, layout_for
 from tests.execution.native.rig import AttentionCase, AttentionRig, bits
@@ -170,6 +172,38 @@ def test_a_profile_times_every_stage_and_computes_the_step(driver: Driver) -> No
     assert names.count("attention") == 2
     assert names[-1] == "linear embed"
     assert all(seconds > 0 for _, seconds in times)
+
+
+def test_times_of_ops_are_kept_only_while_they_are_wanted(driver: Driver) -> None:
+    executor, batch = driver.executor, some_batch(driver)
+    plain = bits(executor.run(batch).copy())
+    assert executor.take_op_times().shape == (0, 5)
+    executor.time_ops(on=True)
+    since = _native.steady_ns()
+    np.testing.assert_array_equal(bits(executor.run(batch).copy()), plain)
+    executor.logits(np.zeros(2, np.int32))
+    until = _native.steady_ns()
+    executor.time_ops(on=False)
+    executor.run(batch)
+    times = executor.take_op_times()
+    op, rows, begin, end, busy = times.T
+    last = op.tolist().index(len(executor.ops) - 1) + 1
+    assert [executor.ops[i].name for i in op[:last]] == [one.name for one in executor.ops[1:]]
+    assert [executor.ops[i].name for i in op[last:]] == ["SelectRows+RmsNorm", "linear embed"]
+    assert set(rows[: last - 2]) == {25} and set(rows[last - 2 :]) == {2}
+    assert since <= begin[0] and end[-1] <= until
+    assert (begin[1:last] == end[: last - 1]).all() and (begin < end).all()
+    assert (busy > 0).all() and (busy <= 2 * (end - begin)).all()
+    assert executor.take_op_times().shape == (0, 5)
+
+
+def test_ops_are_told_with_their_layers_and_weights(driver: Driver) -> None:
+    ops = driver.executor.ops
+    assert ops[0] == OpInfo("block copies")
+    assert [op.layer for op in ops if op.name == "attention"] == [0, 1]
+    assert [op.layer for op in ops if op.name == "linear down"] == [0, 1]
+    assert (ops[-1].layer, ops[-1].detail) == (None, "embed 512 x 64 F32")
+    assert all(op.layer is not None for op in ops[1:-2])
 
 
 def test_bad_settings_are_named(tmp_path: Path) -> None:

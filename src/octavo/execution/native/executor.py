@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TypedDict
 
+import numpy as np
+import numpy.typing as npt
+
 from octavo import _native
 from octavo.errors import OutOfMemoryError
 from octavo.execution.kv_layers import attention_specs, check_layers
 from octavo.execution.nan import rows_with_nan
 from octavo.execution.native.lower import lower
+from octavo.execution.native.op_infos import op_infos
 from octavo.execution.native.recorder import Recorder
-from octavo.execution.native.stages import last_writer, stage_names
+from octavo.execution.native.stages import last_writer
 from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight
@@ -102,6 +106,10 @@ class NativeExecutor:
     ) -> None:
         int8_weights = {name for name, weight in weights.items() if weight.type not in _FLOAT_TYPES}
         self.lowered = lower(program, int8_weights)
+        by_section = op_infos(program, self.lowered.sections, {name: w.type.name for name, w in weights.items()})
+        self.ops = [info for infos in by_section for info in infos]
+        """What `take_op_times` counts: the stages of the native core, in order."""
+        self._first_ops = np.cumsum([0, *map(len, by_section)])[:-1]
         recorder = Recorder(native, program, weights, self.lowered.local, max_positions, lent)
         recorder.record(self.lowered.sections)
         self._buffers, self._matrices = recorder.buffers, recorder.matrices
@@ -127,6 +135,21 @@ class NativeExecutor:
         self._open().run(**_arrays(batch))
         return self.output("logits")
 
+    def time_ops(self, *, on: bool) -> None:
+        """From now on all calls keep when each op ran, or none does. Calls that keep nothing pay nothing for it."""
+        self._open().time_stages(on)
+
+    def take_op_times(self) -> npt.NDArray[np.int64]:
+        """What has been kept since the last call, in the order in which it ran; what ran block of rows by block of rows
+        once per block.
+
+        Returns:
+            `[runs, 5]`: place in `ops`, rows, begin and end (each begins where the one before it in its step ended) in
+            nanoseconds of `_native.steady_ns`, and the nanoseconds of all threads in it together.
+        """
+        times = self._open().take_times()
+        return np.column_stack((self._first_ops[times[:, 0]] + times[:, 1], times[:, 2:]))
+
     def profile(self, batch: StepBatch) -> list[tuple[str, float]]:
         """Runs the step and says how long each stage took.
 
@@ -134,8 +157,13 @@ class NativeExecutor:
             (name, seconds by the clock) of every stage in the order they ran; the name lists its ops, or its weights
             without their layer. A stage that ran block by block occurs once per block.
         """
-        names = [("block copies",), *map(stage_names, self.lowered.sections)]
-        return [(names[section][stage], seconds) for section, stage, seconds in self._open().profile(**_arrays(batch))]
+        self.time_ops(on=True)
+        try:
+            self.run(batch)
+        finally:
+            self.time_ops(on=False)
+            times = self.take_op_times()
+        return [(self.ops[op].name, 1e-9 * (end - begin)) for op, _, begin, end, _ in times.tolist()]
 
     def logits(self, rows: Int32) -> Float32:
         """See `ProgramExecutor.logits`."""

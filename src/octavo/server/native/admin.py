@@ -51,7 +51,7 @@ class Admin:
     async def pause(self, request: Request) -> Response:
         """Runs no new requests until `/admin/resume`: they wait, and `/ready` says 503. `settled` is whether all has
         ended that runs to its end."""
-        body = await _optional_body(request, PauseBody, self._server)
+        body = await optional_body(request, PauseBody, self._server)
         _check_timeout(body.timeout_s)
         return await while_wanted(self._pause(body), request, self._server)
 
@@ -63,7 +63,7 @@ class Admin:
 
     async def resume(self, request: Request) -> Response:
         """Ends a pause or a drain."""
-        await _optional_body(request, EmptyBody, self._server)
+        await optional_body(request, EmptyBody, self._server)
         await self._server.engine.resume()
         await self._server.engine.load()  # so that `/ready` knows at once
         return json_response({"paused": None})
@@ -71,7 +71,7 @@ class Admin:
     async def drain(self, request: Request) -> Response:
         """Refuses new requests (503) until `/admin/resume`, and answers when all that ran has ended, at the latest
         after `timeout_s`: what runs then is aborted."""
-        body = await _optional_body(request, DrainBody, self._server)
+        body = await optional_body(request, DrainBody, self._server)
         _check_timeout(body.timeout_s)
         return await while_wanted(self._drain(body.timeout_s), request, self._server)
 
@@ -82,7 +82,7 @@ class Admin:
     async def reset_prefix_cache(self, request: Request) -> Response:
         """Forgets all cached prefixes: of the KV memory, of sessions and of all tiers. 409, and nothing done, while
         requests hold blocks."""
-        await _optional_body(request, EmptyBody, self._server)
+        await optional_body(request, EmptyBody, self._server)
         if not await self._server.engine.reset_prefix_cache():
             problem = "requests hold KV blocks, so nothing was forgotten; POST /admin/pause first, then try again"
             raise ApiError(409, problem, code="cache_in_use")
@@ -96,7 +96,7 @@ class Admin:
         return json_response({"object": "list", "data": data})
 
 
-async def _optional_body(request: Request, model: type[Body], server: ServerContext) -> Body:
+async def optional_body(request: Request, model: type[Body], server: ServerContext) -> Body:
     """What `read_body` reads; without a body what one without entries says, so that a probe or a hook needs none.
 
     Raises:

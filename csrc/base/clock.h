@@ -1,0 +1,12 @@
+// The clock of all times that leave the core.
+#pragma once
+#include <chrono>
+#include <cstdint>
+
+namespace octavo {
+
+inline int64_t steady_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace octavo
