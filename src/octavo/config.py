@@ -313,6 +313,9 @@ class ServerConfig:
     """A line in the log for each request: path, status, seconds, ids, token counts; none of its content."""
     metrics_prefix: str = "vllm:"
     """Prefix of the metrics that carry vLLM's names."""
+    otlp_traces_endpoint: str | None = None
+    """URL of an OpenTelemetry collector that gets a trace of each request, such as http://localhost:4318; needs
+    octavo[otel]. None: there are no traces."""
     response_store_size: int = 1000
     """Most responses of /v1/responses that are kept to be read again and gone on from; 0: none."""
     response_store_bytes: int = 64 * 2**20
@@ -355,6 +358,9 @@ class ServerConfig:
         _require(self.max_body_bytes >= 1024, "max_body_bytes", self.max_body_bytes, "must be at least 1KiB")
         fits = re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", self.metrics_prefix) is not None
         _require(fits, "metrics_prefix", self.metrics_prefix, "must be letters, digits, '_' or ':', no digit first")
+        collector = self.otlp_traces_endpoint
+        fits = collector is None or re.fullmatch(r"https?://[^/\s?#]+(/[^\s?#]*)?", collector) is not None
+        _require(fits, "otlp_traces_endpoint", collector, "must look like http://localhost:4318")
 
     def _check_connections(self) -> None:
         alone = "has no effect without ssl_certfile"

@@ -35,8 +35,10 @@ EXTRA_NAMES = {
     "output_tokens": ("--output",),
 }
 """Other spellings of a flag: short ones, and vLLM's where ours differs."""
-ENVIRONMENT = {"api_key": "OCTAVO_API_KEY", "admin_key": "OCTAVO_ADMIN_KEY"}
-"""Fields that an environment variable can set: secrets that should not stand on a command line."""
+SECRETS = {"api_key": "OCTAVO_API_KEY", "admin_key": "OCTAVO_ADMIN_KEY"}
+"""What should not stand on a command line."""
+ENVIRONMENT = SECRETS | {"otlp_traces_endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
+"""Fields that an environment variable can set: secrets, and what everybody else takes from there, too."""
 
 _METAVARS: dict[Any, str] = {str: "TEXT", int: "N", float: "NUMBER"}
 """What help shows for a value: words, not names of Python's types."""
@@ -128,7 +130,7 @@ def _refuse_empty_variables(names: Iterable[str]) -> None:
         ConfigError: the variable of an option that was not given is set, and empty.
     """
     for name in names:
-        variable = ENVIRONMENT.get(name)
+        variable = SECRETS.get(name)
         if variable is not None and variable in os.environ:
             raise ConfigError(f"${variable}", "", f"must not be empty; unset it, or give a key as in {flag_of(name)}")
 

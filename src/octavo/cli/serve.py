@@ -78,6 +78,7 @@ def serve(
     from octavo.server.api_spawn import ApiSpawn
     from octavo.server.listener import bind
     from octavo.server.tls import tls_context
+    from octavo.server.tracing.start import check_tracing
 
     _set_up_log(LogConfig(**{name: value for name, value in settings.items() if name in LOG_FIELDS}))
     named = {} if model is None else {"model": model}
@@ -87,6 +88,7 @@ def serve(
     )
     load_keys(server)  # so that a mistake there costs no time
     tls_context(server)
+    check_tracing(server)
     _check_parsers(server)
     with bind(server) as listener, _ended_by_sigterm(), contextlib.ExitStack() as stack:
         with held_back_signals():

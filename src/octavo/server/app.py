@@ -45,6 +45,8 @@ from octavo.server.security import ApiKeyGuard
 from octavo.server.serving_engine import ServingEngine
 from octavo.server.siblings import Alone, Siblings
 from octavo.server.state import ServerState
+from octavo.server.tracing.middleware import TraceRequests
+from octavo.server.tracing.start import start_tracer
 from octavo.server.usage_ledger import UsageLedger
 
 
@@ -64,6 +66,9 @@ def build_context(
         usage: what API keys have used, where several processes share it; None: this one counts alone.
         board: how many requests each process has in progress; None: there is only this one.
         siblings: the other API processes of the server; None: there are none.
+
+    Raises:
+        ConfigError: keys cannot be read, or traces cannot be sent.
     """
     keys = load_keys(config)
     return ServerContext(
@@ -74,6 +79,7 @@ def build_context(
         state=ServerState(board),
         siblings=siblings or Alone(),
         metrics=ServerMetrics(engine.info, config.metrics_prefix, clock),
+        tracer=start_tracer(config, engine, clock, wall_clock),
         dialects=Dialects(config),
         clock=clock,
         wall_clock=wall_clock,
@@ -97,6 +103,7 @@ def build_app(server: ServerContext) -> Starlette:
             Middleware(OriginGuard, allowed=server.config.allowed_origins),
             Middleware(ErrorBoundary),
             Middleware(ApiKeyGuard, keys=server.keys, open_metrics=server.config.open_metrics),
+            *([] if server.tracer is None else [Middleware(TraceRequests, tracer=server.tracer)]),
             Middleware(LimitGuard, limiter=server.limiter, refused=lambda why: server.metrics.rejected(why).inc()),
         ],
         exception_handlers=ERROR_HANDLERS,

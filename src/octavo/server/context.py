@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -17,6 +18,9 @@ from octavo.server.serving_engine import ServingEngine
 from octavo.server.siblings import Siblings
 from octavo.server.state import ServerState
 
+if TYPE_CHECKING:
+    from octavo.server.tracing.tracer import Tracer
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerContext:
@@ -30,6 +34,8 @@ class ServerContext:
     siblings: Siblings
     """The other API processes of the server."""
     metrics: ServerMetrics
+    tracer: "Tracer | None"
+    """None: the server makes no traces."""
     dialects: Dialects
     """How models write calls and reasoning."""
     clock: Callable[[], float]

@@ -25,6 +25,7 @@ from octavo.errors import (
     RequestFailedError,
     SessionNotFoundError,
 )
+from octavo.server.tracing.request_trace import current_trace
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,11 @@ SPELLING = "error_spelling"
 """Where the state of a scope holds how its API spells errors: a function of the ApiError; absent: as OpenAI does."""
 
 
+def note_failure(error: ApiError) -> None:
+    """The trace of the request being answered, if there is one, tells of the error that its client gets."""
+    current_trace().failed(error.code or f"http_{error.status}", error.status, error.message)
+
+
 class ErrorResponse(Response):
     """An error, spelled as its route's API spells them: whoever raises it need not know."""
 
@@ -82,6 +88,7 @@ class ErrorResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         error = self._error
+        note_failure(error)
         spell: Callable[[ApiError], dict[str, object]] = scope.get("state", {}).get(SPELLING, ApiError.body)
         content = msgspec.json.encode(spell(error))
         response = Response(content, error.status, headers=error.headers, media_type="application/json")

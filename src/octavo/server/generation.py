@@ -15,6 +15,7 @@ from octavo.server.errors import REQUEST_ID, ApiError
 from octavo.server.key_limits import METER
 from octavo.server.metrics import RequestTracker
 from octavo.server.serving_engine import ServingEngine
+from octavo.server.tracing.request_trace import Asked, current_trace
 
 Item = TypeVar("Item")
 
@@ -55,7 +56,9 @@ def start(engine: ServingEngine, order: GenerationOrder) -> list[AsyncGenerator[
         )
         for index, prompt in enumerate(order.prompts)
     ]
-    METER.get().take_prompt(sum(len(prompt) for prompt in order.prompts))
+    prompt_lens = [len(prompt) for prompt in order.prompts]
+    METER.get().take_prompt(sum(prompt_lens))
+    current_trace().asks(Asked(request_id=order.request_id, prompt_lens=prompt_lens, params=order.params))
     return streams
 
 

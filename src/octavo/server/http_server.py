@@ -110,6 +110,8 @@ class HttpServer:
             await serving
             return not death.done()
         finally:
+            if self._server.tracer is not None:
+                await self._server.tracer.close()
             for task in (serving, death, stop, listening):
                 task.cancel()
             await asyncio.gather(serving, death, stop, listening, return_exceptions=True)

@@ -18,6 +18,7 @@ from octavo.request.params import SamplingParams
 from octavo.server.access_log import FIGURES, RequestFigures
 from octavo.server.metric_totals import Exposition, Figures, snapshot
 from octavo.server.quick_histogram import QuickHistogram
+from octavo.server.tracing.request_trace import current_trace
 
 TTFT_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -139,6 +140,7 @@ class RequestTracker:
         self._num_tokens: dict[tuple[int, int], int] = {}
         self._ended: set[tuple[int, int]] = set()
         self._figures = FIGURES.get() or RequestFigures()
+        self._trace = current_trace()
         metrics.params_n.observe(params.n)
         if params.max_tokens is not None:
             metrics.params_max_tokens.observe(params.max_tokens)
@@ -164,6 +166,7 @@ class RequestTracker:
         self._ended.add(choice)
         if reason is not None:
             metrics.finished[reason].inc()
+            self._trace.ended(choice, reason, delta.choice.stats)
         metrics.e2e.observe(now - self._arrival)
         metrics.prompt_tokens.observe(len(delta.prompt_token_ids))
         metrics.output_tokens.observe(tokens)
@@ -177,11 +180,13 @@ class RequestTracker:
         missing, self._num_choices = self._num_choices - len(self._ended), len(self._ended)
         self._metrics.finished[reason].inc(missing)
         self._figures.end(reason, missing)
+        self._trace.others_ended(reason)
 
     def reject(self, reason: str) -> None:
         """The engine did not take the request: it counts as rejected, and none of its choices as ended."""
         self._metrics.rejected(reason).inc()
         self._num_choices = len(self._ended)
+        self._trace.refused()
 
 
 class HttpMetrics:

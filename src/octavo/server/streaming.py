@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from octavo.server.connection import ClientGoneError, while_connected
-from octavo.server.errors import ApiError, from_exception
+from octavo.server.errors import ApiError, from_exception, note_failure
 from octavo.server.state import ServerState
 
 DONE = b"data: [DONE]\n\n"
@@ -116,6 +116,7 @@ class EventStream(Response):
     async def _send_error(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
         failure = from_exception(error)
         if self._begun:
+            note_failure(failure)
             await self._send_part(self._spelling.failure(failure), send, last=True)
         else:
             await failure.response()(scope, receive, send)

@@ -24,6 +24,7 @@ from octavo.server.openai.embedding_body import EmbeddingBody
 from octavo.server.openai.sampling import check_cache_salt, check_priority
 from octavo.server.prompts import check_ids, check_input_length, encode_text, fit_input
 from octavo.server.respond import while_wanted
+from octavo.server.tracing.request_trace import Asked, current_trace
 
 WAITING_PER_PLACE = 2
 """Inputs of one request that are in the engine at one time, per sequence that it runs: enough to fill every step, and
@@ -118,6 +119,7 @@ class Embedding:
         self._num_cached_tokens = 0
         self._num_ended = 0
         self._figures = FIGURES.get() or RequestFigures()
+        self._trace = current_trace()
 
     async def run(self) -> list[msgspec.Raw]:
         """The entries of `data`, in the order of the inputs, encoded as they come: a large list would hold up the
@@ -127,7 +129,9 @@ class Embedding:
             ApiError: one of the inputs failed; the others are ended, since the answer is one.
             QueueFullError, EngineDeadError: as the engine says.
         """
-        METER.get().take_prompt(sum(map(len, self._order.inputs)))
+        prompt_lens = [len(token_ids) for token_ids in self._order.inputs]
+        METER.get().take_prompt(sum(prompt_lens))
+        self._trace.asks(Asked(request_id=self._order.request_id, prompt_lens=prompt_lens))
         unfinished = FinishReason.ABORT
         try:
             await self._run_all()
@@ -139,6 +143,7 @@ class Embedding:
             raise
         finally:
             self._server.metrics.finished[unfinished].inc(len(self._order.inputs) - self._num_ended)
+            self._trace.others_ended(unfinished)
         return [self._data[index] for index in range(len(self._order.inputs))]
 
     async def _run_all(self) -> None:
@@ -175,6 +180,7 @@ class Embedding:
         self._num_ended += 1
         self._num_cached_tokens += output.num_cached_tokens
         self._figures.see_vector(len(output.prompt_token_ids), output.num_cached_tokens, output.finish_reason)
+        self._trace.ended((index, 0), output.finish_reason, output.stats)
         metrics = self._server.metrics
         metrics.finished[output.finish_reason].inc()
         metrics.e2e.observe(self._server.clock() - self._order.arrival)
@@ -206,6 +212,7 @@ class Embedding:
         METER.get().give_back_prompts()
         self._server.metrics.rejected(reason).inc()
         self._num_ended = len(self._order.inputs)
+        self._trace.refused()
 
 
 def _check_dimensions(params: PoolingParams, hidden_size: int) -> None:

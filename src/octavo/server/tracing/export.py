@@ -1,0 +1,47 @@
+"""Where spans go: to a collector, by OpenTelemetry's protocol over HTTP. All that the SDK reads from its environment
+variables (headers, time-outs, compression, certificates, sampler, batches, limits, resource) holds."""
+
+import os
+import uuid
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+import octavo
+
+TRACES_PATH = "/v1/traces"
+"""Where collectors take spans."""
+
+
+def exporting_provider(endpoint: str) -> TracerProvider:
+    """Samples spans and sends them in batches from a thread of its own. When a collector is slow or gone the oldest of
+    a bounded number are dropped; nobody waits.
+
+    Args:
+        endpoint: URL of a collector; without a path its usual one is meant.
+    """
+    provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)  # a program's end would wait half a minute
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=full_url(endpoint))))
+    return provider
+
+
+def full_url(endpoint: str) -> str:
+    """The URL that spans are posted to."""
+    parts = urlsplit(endpoint)
+    return parts._replace(path=TRACES_PATH).geturl() if parts.path in ("", "/") else endpoint
+
+
+def _resource() -> Resource:
+    """Who speaks: what the environment says of itself comes first."""
+    ours: Mapping[str, str | int] = {
+        "service.name": "octavo",
+        "service.version": octavo.__version__,
+        "service.instance.id": str(uuid.uuid4()),
+        "process.pid": os.getpid(),
+    }
+    said = OTELResourceDetector().detect().attributes
+    return Resource.create({name: value for name, value in ours.items() if name not in said})
