@@ -163,6 +163,8 @@ class SchedulerConfig:
     """TENANT=WEIGHT for `fair_share`, others weigh 1; a tenant is the first 32 hex digits of its API key's sha256."""
     async_scheduling: bool = False
     """Plan each step while the one before it runs: somewhat more tokens per second, the first one a step later."""
+    request_ledger: bool = True
+    """Keep an account of where each request's time goes and of what runs for it. Costs next to nothing."""
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens"):

@@ -37,6 +37,7 @@ from octavo.scheduling.draft_counts import FixedDraftCounts
 from octavo.scheduling.plan import NewRequestData, StepPlan, StepResult
 from octavo.scheduling.request_state import RequestStatus
 from octavo.scheduling.scheduler import Scheduler
+from tests.scheduling.closed_ledger import check_closed
 from tests.scheduling.draft_account import DraftAccount
 
 FULL = AttentionSpec(num_kv_heads=1, head_dim=4)
@@ -303,6 +304,8 @@ class Engine:
             )
             if output.finish_reason is not None:
                 self.finished[output.request_id] = output.finish_reason
+                if output.stats is not None:
+                    check_closed(output.stats, output.finish_reason)
                 if output.vector is None and output.stats is not None:
                     self.account.check_ledger(output.request_id, output.stats)
 

@@ -133,8 +133,9 @@ class EngineCore:
         for request_id in request_ids:
             request = self._scheduler.live(request_id)
             if request is not None:
-                self._scheduler.abort(request_id, self._clock())
-                stats = request.ledger()
+                now_s = self._clock()
+                self._scheduler.abort(request_id, now_s)
+                stats = request.ledger(now_s)
                 self._close_ledger(request_id, FinishReason.ABORT, stats)
                 outputs.append(RequestOutput(request_id=request_id, finish_reason=FinishReason.ABORT, stats=stats))
         return outputs
@@ -150,8 +151,9 @@ class EngineCore:
         for request_id in request_ids:
             request = self._scheduler.live(request_id)
             if request is not None:
-                self._scheduler.end(request_id, self._clock())
-                self._close_ledger(request_id, FinishReason.STOP, request.ledger())
+                now_s = self._clock()
+                self._scheduler.end(request_id, now_s)
+                self._close_ledger(request_id, FinishReason.STOP, request.ledger(now_s))
 
     def ledger(self, tenant: str, name: str) -> RequestLedger | None:
         """The ledger of an API request of a tenant, live or recent; None if there is none of this id or name."""
@@ -162,7 +164,7 @@ class EngineCore:
         return self._ledgers.live(self._look, self._clock())
 
     def _look(self, request_id: str) -> ChoiceLedger:
-        return _look_at(self._scheduler, request_id)
+        return _look_at(self._scheduler, request_id, self._clock())
 
     def pause(self, mode: PauseMode) -> list[RequestOutput]:
         """Begins a pause, or goes on in another mode; `resume` ends it. Steps in flight still land.
@@ -172,13 +174,13 @@ class EngineCore:
         """
         self._waits = False
         ended = self.cancel(self._scheduler.live_ids()) if mode is PauseMode.ABORT else []
-        self._scheduler.pause(mode)
+        self._scheduler.pause(mode, self._clock())
         return ended
 
     def resume(self) -> None:
         """Ends a pause; no-op if there is none."""
         self._waits = False
-        self._scheduler.resume()
+        self._scheduler.resume(self._clock())
 
     def open_session(
         self, tenant: str, pin: PinRequest, token_ids: Sequence[int] = (), cache_salt: str | None = None
@@ -356,14 +358,14 @@ class EngineCore:
 
 
 def _live(scheduler: Scheduler) -> list[ChoiceLedger]:
-    return [_look_at(scheduler, request_id) for request_id in scheduler.live_ids()]
+    return [_look_at(scheduler, request_id, None) for request_id in scheduler.live_ids()]
 
 
-def _look_at(scheduler: Scheduler, request_id: str) -> ChoiceLedger:
+def _look_at(scheduler: Scheduler, request_id: str, now_s: float | None) -> ChoiceLedger:
     request = scheduler.live(request_id)
     if request is None:
         raise RuntimeError(f"{request_id} is in the ledgers as live, and is not")
-    return ChoiceLedger(request_id=request_id, state=request.status.name.lower(), stats=request.ledger())
+    return ChoiceLedger(request_id=request_id, state=request.status.name.lower(), stats=request.ledger(now_s))
 
 
 def _nobody(_: StepPlan) -> None:

@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+from octavo.request.account import Account
+
 
 class FinishReason(StrEnum):
     """Why a request ended."""
@@ -44,6 +46,10 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Tokens run through the model for this request, recomputation included."""
     num_recomputed_tokens: int = 0
     """Of these, tokens that had been computed before and were lost to preemption."""
+    num_resumed_cached_tokens: int = 0
+    """Found in the prefix cache when it came back from preemptions."""
+    num_spared_tokens: int = 0
+    """Of these, tokens that it had never got to itself: others had computed them meanwhile."""
     num_drafts: int = 0
     """Steps in which drafts of this request were verified."""
     num_draft_tokens: int = 0
@@ -54,6 +60,9 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Entry i: of these, those that stood behind i others of their draft. As long as the longest draft."""
     num_saved_steps: int = 0
     """Of the accepted ones, those that are part of the answer: it took so many steps less."""
+    num_overrun_tokens: int = 0
+    """Of the computed ones, tokens behind what was needed, for nobody foresaw the last one: in a step that was planned
+    by then, or as right drafts of the same step."""
     num_preemptions: int = 0
     preempted_s: list[float] = []
     """When it was preempted: the first times, at most 32."""
@@ -67,6 +76,17 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """With the last output of a request with a session: tokens that the session holds."""
     pin_problem: str = ""
     """Why these are not all its full blocks, for the user."""
+    account: Account | None = None
+    """Where its time went and what ran for it; with the last output. None: such accounts are not kept."""
+
+    @property
+    def num_fresh_tokens(self) -> int:
+        """Of the computed ones, those that it computed for the first time, and kept: no drafts that were wrong."""
+        return (
+            self.num_computed_tokens
+            - self.num_recomputed_tokens
+            - (self.num_draft_tokens - self.num_accepted_draft_tokens)
+        )
 
     @property
     def num_wasted_draft_tokens(self) -> int:

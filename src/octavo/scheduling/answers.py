@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from octavo.request.account import Phase
 from octavo.request.control import Refusal
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.scheduling.request_state import SchedulerRequest
@@ -31,6 +32,9 @@ def take_tokens(
     if ends_with_text:
         request.finish_reason = FinishReason.STOP
     is_over = request.finish_reason is not None
+    clock = request.book.clock
+    if clock.phase is not Phase.DECODE:
+        clock.enter(Phase.DECODE, now_s)
     if rows is None and request.has_emitted and not is_over:
         return RequestOutput(request_id=request.request_id, new_token_ids=list(token_ids))  # as mostly
     prompt_logprobs = None
@@ -41,6 +45,7 @@ def take_tokens(
         prompt_logprobs = request.take_prompt_logprobs()
     if is_over:
         request.stats.finished_s = now_s
+        request.stats.num_overrun_tokens = request.num_overrun
     return RequestOutput(
         request_id=request.request_id,
         new_token_ids=list(token_ids[:num_kept]),
@@ -49,7 +54,7 @@ def take_tokens(
         finish_reason=request.finish_reason,
         stop_token_id=request.stop_token_id,
         ends_with_text=ends_with_text,
-        stats=request.ledger() if is_first or is_over else None,
+        stats=request.ledger(now_s if is_over else None) if is_first or is_over else None,
     )
 
 
@@ -57,7 +62,7 @@ def take_vector(request: SchedulerRequest, vector: bytes, now_s: float) -> Reque
     """The only output of a pooled request; the caller then finishes it."""
     request.stats.finished_s = now_s
     return RequestOutput(
-        request_id=request.request_id, vector=vector, finish_reason=FinishReason.STOP, stats=request.ledger()
+        request_id=request.request_id, vector=vector, finish_reason=FinishReason.STOP, stats=request.ledger(now_s)
     )
 
 
@@ -72,21 +77,21 @@ def _append(request: SchedulerRequest, token_ids: Sequence[int]) -> int:
     return len(token_ids)
 
 
-def refusal(request: SchedulerRequest, problem: Refusal) -> RequestOutput:
+def refusal(request: SchedulerRequest, problem: Refusal, now_s: float) -> RequestOutput:
     """The only output of a request that turns out to be one that cannot be honoured."""
     return msgspec.structs.replace(
-        failure(request, problem.message),
+        failure(request, problem.message, now_s),
         error_status=problem.status,
         error_field=problem.field,
         error_value=problem.value,
     )
 
 
-def failure(request: SchedulerRequest, problem: str) -> RequestOutput:
+def failure(request: SchedulerRequest, problem: str, now_s: float) -> RequestOutput:
     """The last output of a request that ended with an error."""
     return RequestOutput(
         request_id=request.request_id,
         finish_reason=FinishReason.ERROR,
         error=problem,
-        stats=request.ledger(),
+        stats=request.ledger(now_s),
     )

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from octavo.request.account import WaitReason
 from octavo.request.ready import ReadyEvent
 from octavo.request.structured import StructuredSpec
 from octavo.scheduling.queue import WaitingQueue
@@ -42,7 +43,7 @@ class GrammarWaits:
         if spec is None:
             return
         request.status = RequestStatus.WAITING_FOR_GRAMMAR
-        self._waiting.park(request)
+        self._waiting.park(request, WaitReason.GRAMMAR)
         self._waiters[request.arrival_index] = request, now_s
         self._asked.append((request.arrival_index, spec))
 

@@ -6,6 +6,7 @@ from octavo.kv.load import Load
 from octavo.kv.manager import PrefixHit
 from octavo.kv.tiers import Tiers
 from octavo.kv.transfer import TransferEvent
+from octavo.request.account import WaitReason
 from octavo.scheduling.admission import Admission
 from octavo.scheduling.queue import WaitingQueue
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
@@ -51,7 +52,7 @@ class KVLoads:
             return False
         request.num_kv_waits += 1
         request.status = RequestStatus.WAITING_FOR_KV
-        self._waiting.park(request)
+        self._waiting.park(request, WaitReason.KV)
         self._waiters.setdefault(load, {})[request] = None
         self._load_of[request] = load
         return True

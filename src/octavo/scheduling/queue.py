@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from octavo.errors import QueueFullError
+from octavo.request.account import WaitReason
 from octavo.request.step_record import QueuedFigures
 from octavo.scheduling.lanes import Lanes
 from octavo.scheduling.length_sums import LengthSums
@@ -11,6 +12,7 @@ from octavo.scheduling.policy import SchedulingPolicy
 from octavo.scheduling.prefix_hits import PrefixHits
 from octavo.scheduling.request_state import SchedulerRequest
 from octavo.scheduling.tenants import Tenants
+from octavo.scheduling.wait_book import WaitBook
 
 _MIN_RETRY_S, _MAX_RETRY_S = 1.0, 60.0
 _NUM_STARTS = 32
@@ -24,12 +26,19 @@ class WaitingQueue:
     """
 
     def __init__(
-        self, policy: SchedulingPolicy, max_length: int, tenants: Tenants, hits: PrefixHits | None = None
+        self,
+        policy: SchedulingPolicy,
+        max_length: int,
+        tenants: Tenants,
+        hits: PrefixHits | None = None,
+        waits: WaitBook | None = None,
     ) -> None:
         """
         Args:
             hits: keeps the hit lengths of what waits here; needed by policies that follow them.
+            waits: hears of who waits for what. None: one of its own.
         """
+        self._waits = waits or WaitBook(tenants)
         self._sort_key = policy.sort_key
         self._max_length = max_length
         self._tenants = tenants
@@ -98,11 +107,16 @@ class WaitingQueue:
 
     def _line_up(self, request: SchedulerRequest) -> None:
         if self._holds_new and not request.has_run:
-            self._held[request] = None
+            self._hold(request)
             return
         if self._hits is not None:
             self._hits.follow(request)
         self._lanes.push(request)
+        self._waits.joined(request)
+
+    def _hold(self, request: SchedulerRequest) -> None:
+        self._held[request] = None
+        self._waits.parked(request, WaitReason.PAUSED)
 
     def hold_new(self) -> None:
         """From now on only requests that have run before come to the head, until `release_new`."""
@@ -111,7 +125,7 @@ class WaitingQueue:
             self._lanes.remove(request)
             if self._hits is not None:
                 self._hits.forget(request)
-            self._held[request] = None
+            self._hold(request)
 
     def release_new(self) -> None:
         """Puts those held back where they belong; no-op if none are."""
@@ -146,9 +160,14 @@ class WaitingQueue:
             self._lanes.push(request)
         self._aside.clear()
 
-    def park(self, request: SchedulerRequest) -> None:
-        """Keeps a request from coming to the head, until `unpark`. It goes on waiting, and counts."""
+    def park(self, request: SchedulerRequest, reason: WaitReason) -> None:
+        """Keeps a request from coming to the head, until `unpark`. It goes on waiting, and counts.
+
+        Args:
+            reason: what it waits for meanwhile.
+        """
         self._parked.add(request)
+        self._waits.parked(request, reason)
         if request in self._held:
             del self._held[request]
             return
@@ -169,6 +188,7 @@ class WaitingQueue:
     def remove(self, request: SchedulerRequest) -> None:
         """Takes a request out, wherever it stands."""
         self._sums(request).remove(len(request.token_ids))
+        self._waits.left(request)
         if request in self._held:
             del self._held[request]
             return

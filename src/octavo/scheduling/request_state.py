@@ -8,9 +8,12 @@ from octavo.kv.hashing import BlockHash
 from octavo.kv.pins import Pin
 from octavo.kv.record import Tier
 from octavo.kv.request_blocks import RequestBlocks
+from octavo.request.account import Phase, WaitReason
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 from octavo.request.request import GenerateRequest
+from octavo.scheduling.no_book import NO_BOOK
 from octavo.scheduling.repetition import RepetitionDetector
+from octavo.scheduling.request_book import RequestBook
 
 MAX_PREEMPTION_TIMES = 32
 """How many of its preemptions a request remembers the times of."""
@@ -50,6 +53,7 @@ class SchedulerRequest:
         "arrival_index",
         "arrival_work",
         "blocks",
+        "book",
         "finish_reason",
         "has_emitted",
         "loaded",
@@ -78,13 +82,16 @@ class SchedulerRequest:
         arrival_s: float,
         arrival_work: int = 0,
         max_model_len: int,
+        book: RequestBook | None = None,
     ) -> None:
         """
         Args:
             token_ids: starts as a copy of the prompt; `blocks` reads the same list.
             arrival_index: 0, 1, 2, ... in the order of arrival.
             arrival_work: tokens that the engine had computed until then, a clock that goes as fast as the machine.
+            book: takes its account down. None: nobody does.
         """
+        self.book = NO_BOOK if book is None else book
         self.request = request
         self.request_id = request.request_id
         self.token_ids = token_ids
@@ -134,6 +141,12 @@ class SchedulerRequest:
         return len(self.token_ids) + self.num_pending
 
     @property
+    def num_overrun(self) -> int:
+        """Of one that has ended: tokens computed from its last one on, for nothing. Drafts in flight do not count: how
+        many of them run is not known."""
+        return self.num_computed - max(0, self.num_pending - 1) - (len(self.token_ids) - 1)
+
+    @property
     def max_remaining_tokens(self) -> int:
         """Tokens it may still generate, at least 1 while it is live."""
         return self.max_total_tokens - len(self.token_ids)
@@ -172,9 +185,12 @@ class SchedulerRequest:
             self.finish_reason = FinishReason.REPETITION
         return found
 
-    def run(self, num_scheduled: int, num_drafts: int = 0) -> int:
+    def run(self, step: int, num_scheduled: int, num_drafts: int, part: float) -> int:
         """Books a step that computes the next `num_scheduled` tokens, and yields one if that is all there are; and one
         more for each of the drafts behind them that is right, of which all are counted.
+
+        Args:
+            part: of the rows of the step.
 
         Returns:
             How many of these had been computed before and were lost to preemption.
@@ -185,25 +201,29 @@ class SchedulerRequest:
         """
         start, stats = self.num_computed, self.stats
         end = self.num_computed = start + num_scheduled
+        num_sampled = 0
         if end == len(self.token_ids) + self.num_pending:
-            self.num_pending += 1 + num_drafts
+            num_sampled = 1 + num_drafts
+            self.num_pending += num_sampled
         if num_drafts:
             self.num_computed += num_drafts
         stats.num_steps += 1
         stats.num_computed_tokens += num_scheduled
+        recomputed = 0
         if start == self._most_computed:
             self._most_computed = end
-            return 0
-        recomputed = max(0, min(end, self._most_computed) - start)
-        self._most_computed = max(self._most_computed, end)
-        stats.num_recomputed_tokens += recomputed
+        else:
+            recomputed = max(0, min(end, self._most_computed) - start)
+            self._most_computed = max(self._most_computed, end)
+            stats.num_recomputed_tokens += recomputed
+        self.book.planned(step, start, num_scheduled, num_drafts, num_sampled, recomputed, part)
         return recomputed
 
     def roll_back(self, num_drafts: int, num_wrong: int) -> None:
         """The step that has just landed was booked with so many drafts, and so many of them came to nothing."""
         self.num_pending -= num_drafts
         self.num_computed -= num_wrong
-        self._most_computed = min(self._most_computed, self.num_computed)
+        self._most_computed = self.num_computed
 
     def count_loaded_tokens(self, block_size: int) -> None:
         """Puts down which of the computed tokens have come from which tier; after the first admission."""
@@ -226,6 +246,8 @@ class SchedulerRequest:
         """Back to nothing computed; known tokens stay, what steps in flight yield is given up. Its blocks are the
         caller's business."""
         self.status = RequestStatus.PREEMPTED
+        self.book.clock.wait(Phase.PREEMPTED, WaitReason.STEP, now_s)
+        self.book.curve.hold(0, now_s)
         self.num_kv_waits = 0
         self.num_computed = self.num_pending = 0
         self.stats.num_preemptions += 1
@@ -233,16 +255,30 @@ class SchedulerRequest:
             self.stats.preempted_s.append(now_s)
         self._prompt_logprobs = [None]
 
+    def come_back(self) -> None:
+        """It runs again, from what it has found in the cache."""
+        stats = self.stats
+        stats.num_resumed_cached_tokens += self.num_computed
+        stats.num_spared_tokens += max(0, self.num_computed - self._most_computed)
+
     def finish(self, reason: FinishReason, now_s: float | None) -> None:
         """Enters the final state. Its blocks are the caller's business."""
         self.status = RequestStatus.FINISHED
         self.finish_reason = reason
         self.stats.finished_s = now_s
+        if now_s is not None:
+            self.book.clock.stop(now_s)
+            self.book.curve.hold(0, now_s)
 
-    def ledger(self) -> RequestStats:
-        """A copy of the stats as they are now."""
+    def ledger(self, now_s: float | None = None) -> RequestStats:
+        """A copy of the stats as they are now.
+
+        Args:
+            now_s: with the account up to then. None: without.
+        """
         return msgspec.structs.replace(
             self.stats,
+            account=None if now_s is None else self.book.account(self.stats.finished_s or now_s),
             num_output_tokens=self.num_output_tokens,
             max_blocks=self.blocks.max_blocks,
             num_accepted_by_position=list(self.stats.num_accepted_by_position),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from octavo.config import SchedulerConfig
 from octavo.kv.manager import KVManager
+from octavo.request.account import Phase
 from octavo.scheduling.admission import Admission
 from octavo.scheduling.counters import SchedulerCounters
 from octavo.scheduling.policy import SchedulingPolicy
@@ -73,6 +74,7 @@ class RunningSet:
         """Takes in a request that has just got its blocks, from the waiting queue."""
         self._waiting.start(request, now_s)
         if request.status is RequestStatus.WAITING:
+            request.book.clock.enter(Phase.PREFILL, now_s)
             request.stats.first_scheduled_s = now_s
             request.stats.num_cached_tokens = request.num_computed
             self._counters.prompt_tokens += request.num_prompt_tokens
@@ -83,6 +85,8 @@ class RunningSet:
             for tier, count in request.stats.num_loaded_tokens.items():
                 self._counters.loaded_tokens[tier] = self._counters.loaded_tokens.get(tier, 0) + count
         else:
+            request.book.clock.enter(Phase.RECOMPUTE, now_s)
+            request.come_back()
             self._counters.resumed_cached_tokens += request.num_computed
         request.status = RequestStatus.RUNNING
         self._requests[request] = None

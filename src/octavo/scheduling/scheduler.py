@@ -15,10 +15,10 @@ from octavo.config import SchedulerConfig
 from octavo.errors import ConfigError, EngineDrainingError, InvalidRequestError
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pin, Pins
-from octavo.kv.request_blocks import BlockIds
 from octavo.kv.tier_book import MAX_BACKLOG
 from octavo.kv.tiers import Tiers
 from octavo.kv.transfer import TransferEvent, TransferOrders
+from octavo.request.account import WaitReason
 from octavo.request.control import EngineLoad
 from octavo.request.orders import PauseMode
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
@@ -38,11 +38,15 @@ from octavo.scheduling.policy import SchedulingPolicy, policy_named
 from octavo.scheduling.policy_guard import PolicyGuard
 from octavo.scheduling.prefix_hits import PrefixHits
 from octavo.scheduling.queue import WaitingQueue
+from octavo.scheduling.request_book import RequestBook, reaches_of
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
+from octavo.scheduling.resumer import Resumer
 from octavo.scheduling.running import RunningSet
+from octavo.scheduling.stalls import Stalls
 from octavo.scheduling.starter import Starter
 from octavo.scheduling.step_draft import StepDraft
 from octavo.scheduling.tenants import Tenants
+from octavo.scheduling.wait_book import NoWaitBook, WaitBook
 
 RUNNING = RequestStatus.RUNNING
 ENDED_BY_TOKENS = (FinishReason.STOP, FinishReason.REPETITION)
@@ -104,7 +108,8 @@ class Scheduler:
         self.pins.on_change = self._admission.blocks_came_back
         self._tenants = Tenants(config)
         hits = PrefixHits(manager) if policy.follows_hits else None
-        self._waiting = WaitingQueue(policy, config.max_num_queued_reqs, self._tenants, hits)
+        self._waits = WaitBook(self._tenants) if config.request_ledger else NoWaitBook(self._tenants)
+        self._waiting = WaitingQueue(policy, config.max_num_queued_reqs, self._tenants, hits, self._waits)
         self._running = RunningSet(
             config, policy, manager, self._waiting, self._tenants, self._admission, self.counters
         )
@@ -113,8 +118,20 @@ class Scheduler:
         self._compiles_grammars = compiles_grammars
         self._grammars = GrammarWaits(self._waiting)
         self._starter = Starter(
-            config, policy, manager, self._waiting, self._running, self._tenants, self._admission, self._loads
+            config,
+            policy,
+            manager,
+            self._waiting,
+            self._running,
+            self._tenants,
+            self._admission,
+            self._loads,
+            self._waits,
         )
+        self._resumer = Resumer(config, manager, self._waiting, self._running, self._loads)
+        self._stalls = Stalls(self._running)
+        self.reaches = reaches_of(manager.layout)
+        """What `WorkDone.num_pairs` and `num_read` are about: how far back the layers of the model see."""
         self._drafts = None if draft_counts is None else DraftPlanner(draft_counts, manager)
         self._requests: dict[str, SchedulerRequest] = {}
         self._num_arrived = 0
@@ -122,7 +139,6 @@ class Scheduler:
         """Planned and not taken in, the oldest first."""
         self._must_land = False
         """Somebody has to be preempted, so the next step is planned when none is in flight."""
-        self._no_blocks: BlockIds = ((),) * len(manager.layout.groups)
         self._finished_ids: list[str] = []
         self._pause = Pause(self._waiting)
 
@@ -158,6 +174,7 @@ class Scheduler:
         if self.paused is PauseMode.DRAIN:
             raise EngineDrainingError("the engine drains: it takes no new requests")
         self._waiting.check_room(now_s)
+        self._waits.now_s = now_s
         token_ids = list(request.prompt_token_ids)
         pooled_whole = request.pooling is not None and request.pooling.needs_every_position
         reads_cache = request.params.prompt_logprobs is None and not pooled_whole
@@ -171,6 +188,7 @@ class Scheduler:
             arrival_s=request.arrival_s or now_s,
             arrival_work=self.counters.computed_tokens,
             max_model_len=self._max_model_len,
+            book=self._new_book(request, now_s) if self._config.request_ledger else None,
         )
         self._guard.check(state)
         state.pin = self.pins.arrive(request, now_s)
@@ -179,6 +197,10 @@ class Scheduler:
         self._grammars.arrive(state, now_s)
         self._requests[request.request_id] = state
         self._num_arrived += 1
+
+    def _new_book(self, request: GenerateRequest, now_s: float) -> RequestBook:
+        arrival_s, samples = request.arrival_s or now_s, request.pooling is None
+        return RequestBook(len(request.prompt_token_ids), arrival_s, self.reaches, samples=samples)
 
     def live(self, request_id: str) -> SchedulerRequest | None:
         """The live request of this id, to be read; None if there is none."""
@@ -218,12 +240,14 @@ class Scheduler:
             if self._loads is not None:
                 self._loads.forget(request)
 
-    def pause(self, mode: PauseMode) -> None:
+    def pause(self, mode: PauseMode, now_s: float | None = None) -> None:
         """See `Pause.begin`."""
+        self._waits.now_s = now_s or self._waits.now_s
         self._pause.begin(mode)
 
-    def resume(self) -> None:
+    def resume(self, now_s: float | None = None) -> None:
         """Ends a pause; no-op if there is none."""
+        self._waits.now_s = now_s or self._waits.now_s
         self._pause.end()
 
     @property
@@ -240,18 +264,25 @@ class Scheduler:
         """
         if len(self._in_flight) >= self.max_in_flight:
             raise RuntimeError("schedule() was called before update() of the step in flight")
+        self._waits.now_s = now_s
         self.pins.expire(now_s)
         if self._loads is not None:
             self._loads.expire(now_s)
-        if (self._must_land and self._in_flight) or self.paused is PauseMode.KEEP:
+        if self.paused is PauseMode.KEEP:
+            self._waits.pause()
+            self._stalls.pause(now_s)
+            return None
+        if self._must_land and self._in_flight:
             return None
         budget, may_preempt = self._config.max_num_batched_tokens, not self._in_flight
         draft = StepDraft(self.counters.steps, budget, now_s=now_s, may_preempt=may_preempt)
-        self._resume_running(draft)
-        self._admit_waiting(draft, now_s)
+        self._resumer.resume_running(draft)
+        others_wait_for = self._admit_waiting(draft, now_s)
         if not draft.shares:
-            self._resume_running(draft)  # with the budget of an eviction that helped nobody
+            self._resumer.resume_running(draft)  # with the budget of an eviction that helped nobody
         self._must_land = draft.must_land
+        self._waits.planned(others_wait_for)
+        self._stalls.planned(draft)
         if self._drafts is not None:
             self._drafts.plan(draft, may_take_blocks=not (self._waiting or draft.is_short))
         return self._build_plan(draft)
@@ -268,6 +299,9 @@ class Scheduler:
                 `StepResult`.
         """
         draft = self._land(plan, result)
+        self._waits.now_s = now_s
+        if self._config.request_ledger:
+            draft.note_time(result.timings.total_s)
         if self._tiers is not None:
             seconds = result.timings.execute_s + result.timings.draft_s
             self._tiers.prefill_speed.measured(plan.num_known_tokens, len(plan.request_ids), seconds)
@@ -280,13 +314,15 @@ class Scheduler:
         completed = frozenset(result.completed_request_ids)
         drafted: Iterable[int] = result.num_draft_tokens or repeat(0, len(draft.shares))
         columns = zip(draft.shares.items(), result.token_ids, logprobs, drafted, strict=True)
-        for (request, share), token_ids, rows, num_drafted in columns:
+        for place, ((request, share), token_ids, rows, num_drafted) in enumerate(columns):
             if num_drafted:
                 self.counters.drafts_ran(num_drafted, max(0, len(token_ids) - 1))
             if request.status is RUNNING and request not in draft.void:
                 num_computed = share[0] + share[1]
                 if num_computed > len(request.token_ids):  # planned behind drafts in flight, some of them wrong
                     num_computed = len(request.token_ids)
+                if num_computed + num_drafted != share[0] + share[1] + share[3]:
+                    draft.correct(place, request, num_drafted, num_computed + num_drafted)
                 if request.request.pooling is None:
                     completes = request.request_id in completed
                     if self._drafts is not None and share[3] and token_ids:
@@ -308,12 +344,13 @@ class Scheduler:
         """Takes in what has come of grammars; at any time between two calls. Returns the ends of requests whose grammar
         cannot be had."""
         outputs = []
+        self._waits.now_s = now_s
         for event in events:
             request = self._grammars.take_in(event, now_s)
             if request is not None and event.refusal is not None:
                 self._waiting.remove(request)
                 self._finish(request, FinishReason.ERROR, now_s)
-                outputs.append(refusal(request, event.refusal))
+                outputs.append(refusal(request, event.refusal, now_s))
         return outputs
 
     def grammar_orders(self) -> GrammarOrders | None:
@@ -324,6 +361,7 @@ class Scheduler:
 
     def take_in(self, events: Iterable[TransferEvent], now_s: float) -> None:
         """Takes in what the stores of the tiers report; at any time between two calls."""
+        self._waits.now_s = now_s
         if self._loads is not None:
             self._loads.take_in(events, now_s)
 
@@ -395,67 +433,12 @@ class Scheduler:
 
     # ---- planning
 
-    def _resume_running(self, draft: StepDraft) -> None:
-        """Gives running requests their tokens, in order of admission, making room where blocks are short.
-
-        Tokens that steps in flight yield count as known. A live request has n <= max_model_len - 1 and c < n here, so
-        each can use a token and none passes the context; but for one whose last token is in flight, which is done.
-        """
-        limit, size = self._chunk_limit(), self._manager.layout.block_size
-        allocate, no_blocks = self._manager.allocate, self._no_blocks
-        for request in list(self._running):
-            most = min(limit, draft.budget)
-            if most == 0:
-                return
-            if request.status is not RUNNING:
-                continue  # It fell to make room for one before it.
-            num_known = len(request.token_ids) + request.num_pending
-            if num_known == request.max_total_tokens:
-                continue
-            start = request.num_computed
-            end = min(num_known, start + most)
-            new_block_ids: BlockIds | None = no_blocks
-            if start % size == 0 or start // size != end // size:  # else it stays within a block that it has
-                new_block_ids = allocate(request.blocks, end)
-            if new_block_ids is None:
-                new_block_ids = self._make_room(request, end, draft)
-            if new_block_ids is not None:
-                draft.add(request, end - start, new_block_ids)
-
-    def _chunk_limit(self) -> int:
-        """Most tokens of one request in a step."""
-        threshold = self._config.long_prefill_token_threshold
-        if threshold and len(self._running) + len(self._waiting) > 1:
-            return threshold
-        return self._config.max_num_batched_tokens
-
-    def _make_room(self, request: SchedulerRequest, num_tokens: int, draft: StepDraft) -> BlockIds | None:
-        """Cancels loads, then preempts victims until the blocks can be allocated; None if the request itself falls, or
-        sits this step out because nobody may be preempted yet.
-
-        When it is the victim the walk goes on behind it (vLLM stops there): the others may fit, and as the last of
-        them always does, a plan is never empty.
-        """
-        draft.is_short = True
-        new_block_ids: BlockIds | None = None
-        while new_block_ids is None and self._loads is not None and self._loads.give_way():
-            new_block_ids = self._manager.allocate(request.blocks, num_tokens)
-        if new_block_ids is None and not draft.may_preempt:
-            draft.must_land = True
-            return None
-        while new_block_ids is None:
-            victim = self._running.pick_victim(list(self._running))
-            self._running.preempt(victim, draft)
-            if victim is request:
-                return None
-            new_block_ids = self._manager.allocate(request.blocks, num_tokens)
-        return new_block_ids
-
-    def _admit_waiting(self, draft: StepDraft, now_s: float) -> None:
+    def _admit_waiting(self, draft: StepDraft, now_s: float) -> WaitReason:
         """Nobody is admitted in a step that ran out of blocks: those just freed are for those who were short of
-        them."""
-        if self._waiting and not draft.is_short:
-            self._starter.admit_waiting(draft, self._chunk_limit(), now_s)
+        them. Returns what those wait for that nobody looks at."""
+        if not self._waiting or draft.is_short:
+            return WaitReason.BLOCKS
+        return self._starter.admit_waiting(draft, self._resumer.chunk_limit, now_s)
 
     def _build_plan(self, draft: StepDraft) -> StepPlan | None:
         """Freezes the draft; c advances now, before the step has run."""
@@ -467,8 +450,7 @@ class Scheduler:
         if len(draft.shares) < len(self._running):
             self.counters.stalls += self._running.num_stalled(draft)
         plan = draft.to_plan(self._running.take_preempted_ids(), self._finished_ids)
-        for request, (_, num_tokens, _, num_drafts) in draft.shares.items():
-            self.counters.recomputed_tokens += request.run(num_tokens, num_drafts)
+        self._book(draft, 1 / plan.num_tokens)
         self.counters.computed_tokens += draft.num_tokens if draft.has_drafts else plan.num_tokens
         self.counters.steps += 1
         if self._tenants.weighs:
@@ -478,6 +460,21 @@ class Scheduler:
         self._in_flight.append(draft)
         self._manager.issue()
         return plan
+
+    def _book(self, draft: StepDraft, part: float) -> None:
+        """Notes what a planned step does for each of its requests.
+
+        Args:
+            part: one row's of all rows.
+        """
+        step, works, no_blocks, num_recomputed = draft.step, draft.works, self._resumer.no_blocks, 0
+        for request, (_, num_tokens, block_ids, num_drafts) in draft.shares.items():
+            num_recomputed += request.run(step, num_tokens, num_drafts, (num_tokens + num_drafts) * part)
+            book = request.book
+            works.append(book.work)
+            if block_ids is not no_blocks:
+                book.curve.hold(request.blocks.num_blocks, draft.now_s)
+        self.counters.recomputed_tokens += num_recomputed
 
     # ---- taking in results
 
@@ -522,7 +519,7 @@ class Scheduler:
 
     def _fail(self, request: SchedulerRequest, problem: str, now_s: float) -> RequestOutput:
         self._finish(request, FinishReason.ERROR, now_s)
-        return failure(request, problem)
+        return failure(request, problem, now_s)
 
     def _advance(
         self,
@@ -553,7 +550,7 @@ class Scheduler:
             self.counters.take_forecast(self._admission.learn(request))
             if request.pin is not None:
                 self._keep(request, request.pin, now_s)
-                output = msgspec.structs.replace(output, stats=request.ledger())
+                output = msgspec.structs.replace(output, stats=request.ledger(now_s))
             self._finish(request, reason, now_s)
         return output
 

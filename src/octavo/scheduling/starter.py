@@ -2,6 +2,7 @@
 
 from octavo.config import SchedulerConfig
 from octavo.kv.manager import KVManager, PrefixHit
+from octavo.request.account import WaitReason
 from octavo.scheduling.admission import Admission
 from octavo.scheduling.kv_loads import KVLoads
 from octavo.scheduling.policy import SchedulingPolicy
@@ -10,6 +11,7 @@ from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
 from octavo.scheduling.running import RunningSet
 from octavo.scheduling.step_draft import StepDraft
 from octavo.scheduling.tenants import Tenants
+from octavo.scheduling.wait_book import WaitBook
 
 _MAX_PASSED_PER_STEP = 4
 """Waiting requests that do not fit which a step looks past: each costs a lookup in every step."""
@@ -28,11 +30,14 @@ class Starter:
         tenants: Tenants,
         admission: Admission,
         loads: KVLoads | None,
+        waits: WaitBook,
     ) -> None:
         """
         Args:
             loads: who waits for KV; None: there are no tiers to load from.
+            waits: hears of what those lack who do not start.
         """
+        self._waits = waits
         self._max_bypasses = config.max_bypasses
         self._urgency = policy.urgency if config.priority_eviction else None
         self._manager = manager
@@ -42,7 +47,7 @@ class Starter:
         self._admission = admission
         self._loads = loads
 
-    def admit_waiting(self, draft: StepDraft, limit: int, now_s: float) -> None:
+    def admit_waiting(self, draft: StepDraft, limit: int, now_s: float) -> WaitReason:
         """Admits waiting requests in order, as long as there are places and budget.
 
         One that does not fit may be overtaken by a bounded number of others; after these, and at once if it was
@@ -50,53 +55,73 @@ class Starter:
 
         Args:
             limit: most tokens of one request in this step.
+
+        Returns:
+            What those wait for that it has not looked at.
         """
         self._waiting.begin_step()
         passed: list[SchedulerRequest] = []
-        while draft.budget and self._line_moves(passed):
+        stop: WaitReason | None = None
+        while stop is None and draft.budget and self._line_moves(passed):
             request = self._waiting.head()
             if request is None or request in draft.evicted:
-                break
-            if self._start(request, limit, draft, now_s) or self._start_by_eviction(request, limit, draft, now_s):
-                if request in draft.admitted:
-                    self._running.enter(request, now_s)
-                for other in passed:
-                    other.num_bypassed += 1
-            elif draft.must_land:
-                break
-            elif self._running.has_place and request.status is not RequestStatus.PREEMPTED:
-                self._waiting.set_aside(request)
-                passed.append(request)
+                stop = WaitReason.ORDER
             else:
-                break
+                stop = self._try(request, limit, draft, passed, now_s)
         self._waiting.restore()
+        if not self._running.has_place:
+            return WaitReason.SLOTS
+        return stop or (WaitReason.ORDER if draft.budget else WaitReason.BUDGET)
+
+    def _try(
+        self,
+        request: SchedulerRequest,
+        limit: int,
+        draft: StepDraft,
+        passed: list[SchedulerRequest],
+        now_s: float,
+    ) -> WaitReason | None:
+        """Lets the head of the line start, or sets it aside; or says why the line ends here."""
+        lacks = self._start(request, limit, draft, now_s)
+        if lacks is None or self._start_by_eviction(request, limit, draft, now_s):
+            if request in draft.admitted:
+                self._running.enter(request, now_s)
+            for other in passed:
+                other.num_bypassed += 1
+            return None
+        if draft.must_land:
+            return WaitReason.STEP
+        if lacks is not WaitReason.SLOTS:
+            self._waits.judge(request, lacks)
+        if not self._running.has_place or request.status is RequestStatus.PREEMPTED:
+            return WaitReason.ORDER
+        self._waiting.set_aside(request)
+        passed.append(request)
+        return None
 
     def _line_moves(self, passed: list[SchedulerRequest]) -> bool:
         """Whether those that did not fit may be overtaken, also once more."""
         most = self._max_bypasses
         return len(passed) <= _MAX_PASSED_PER_STEP and all(request.num_bypassed < most for request in passed)
 
-    def _start(self, request: SchedulerRequest, limit: int, draft: StepDraft, now_s: float) -> bool:
-        """Gives a request its prefix hit, blocks and tokens, if there is a place and room for it; or has it wait for
-        KV, unless somebody has fallen to make room.
+    def _start(self, request: SchedulerRequest, limit: int, draft: StepDraft, now_s: float) -> WaitReason | None:
+        """What a request lacks. If nothing, gives it its prefix hit, blocks and tokens; or has it wait for KV, unless
+        somebody has fallen to make room.
 
         The forecast does not hold up who is more urgent than somebody that runs: that one can still yield.
         """
         if not self._running.has_place:
-            return False
+            return WaitReason.SLOTS
         hit = self._manager.match(request.blocks)
-        if not self._fits(request, hit, draft):
-            return False
+        if self._admission.num_missing(request, hit, len(self._running)) > 0:
+            return WaitReason.BLOCKS
+        if not self._admission.foresees_room(request, hit, self._running) and not self._yielding_to(request, draft):
+            return WaitReason.FORECAST
         if self._loads is not None and not draft.evicted and self._loads.wait_for_load(request, hit, draft, now_s):
-            return True
+            return None
         self._admission.somebody_starts(request, hit)
         self._give_share(request, hit, limit, draft)
-        return True
-
-    def _fits(self, request: SchedulerRequest, hit: PrefixHit, draft: StepDraft) -> bool:
-        if self._admission.num_missing(request, hit, len(self._running)) > 0:
-            return False
-        return self._admission.foresees_room(request, hit, self._running) or bool(self._yielding_to(request, draft))
+        return None
 
     def _give_share(self, request: SchedulerRequest, hit: PrefixHit, limit: int, draft: StepDraft) -> None:
         count = min(len(request.token_ids) - hit.num_tokens, limit, draft.budget)
@@ -128,7 +153,7 @@ class Starter:
             victims.remove(victim)
             self._running.preempt(victim, draft)
             draft.evicted.add(victim)
-            if self._start(request, limit, draft, now_s):
+            if self._start(request, limit, draft, now_s) is None:
                 return True
         return False  # its hit was on blocks that a victim would have filled in this very step
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from octavo.kv.request_blocks import BlockIds
+from octavo.request.account import WorkDone
 from octavo.request.outputs import LogprobRow
 from octavo.scheduling.plan import BlockCopy, BlockSwap, NewRequestData, StepPlan
 from octavo.scheduling.request_state import RequestStatus, SchedulerRequest
@@ -27,6 +28,7 @@ class StepDraft:
         "shares",
         "step",
         "void",
+        "works",
     )
 
     def __init__(self, step: int, budget: int, *, now_s: float = 0.0, may_preempt: bool = True) -> None:
@@ -47,6 +49,8 @@ class StepDraft:
         """Whether somebody has to be preempted, once that may be."""
         self.evicted: set[SchedulerRequest] = set()
         """Preempted to let more urgent ones start."""
+        self.works: list[WorkDone] = []
+        """Once planned: what each share counts for, in plan order."""
         self.void: set[SchedulerRequest] = set()
         """In flight: whose part is garbage, for they read what others wrote who failed before."""
 
@@ -76,6 +80,26 @@ class StepDraft:
             return False
         self.budget += share[1] + share[3]
         return True
+
+    def note_time(self, seconds: float) -> None:
+        """The step has run: each share's part of its time is that of the rows."""
+        shares = self.shares.values()
+        per_row = seconds / sum([share[1] + share[3] for share in shares])
+        for work, share in zip(self.works, shares, strict=True):
+            work.steps_s += seconds
+            work.share_s += (share[1] + share[3]) * per_row
+
+    def correct(self, place: int, request: SchedulerRequest, num_drafted: int, end: int) -> None:
+        """Of the drafts of a share fewer have run than were planned, or they stood further to the front: behind drafts
+        that were wrong.
+
+        Args:
+            place: of the request in the plan.
+            end: the place behind what has run.
+        """
+        start, num_tokens, _, num_drafts = self.shares[request]
+        planned, ran = num_tokens + num_drafts, num_tokens + num_drafted
+        request.book.correct(self.works[place], (planned, start + planned), (ran, end))
 
     def take_prompt_logprobs(self, rows_by_id: dict[str, list[LogprobRow]]) -> None:
         """Hands out what the step, which has run, brought for the prompts of requests that still run."""

@@ -32,6 +32,7 @@ class Tenants:
         self._max_running = config.max_running_per_key
         self._weights = parse_weights(config.fair_weights)
         self._num_running: Counter[str] = Counter()
+        self._turned: dict[str, None] = {}
         self._num_live: Counter[str] = Counter()
         self._service: dict[str, float] = {}
         self._virtual_time = 0.0
@@ -44,6 +45,16 @@ class Tenants:
     def may_start(self, tenant: str) -> bool:
         """Whether one more request of this tenant may run."""
         return not self._max_running or self._num_running[tenant] < self._max_running
+
+    @property
+    def bounds_running(self) -> bool:
+        """Whether the number of running requests of a tenant is bounded."""
+        return self._max_running > 0
+
+    def take_turned(self) -> list[str]:
+        """Tenants who since the last call may have come to their bound, or got away from it."""
+        turned, self._turned = list(self._turned), {}
+        return turned
 
     def may_take_from(self, tenant: str, other: str) -> bool:
         """Whether requests of one tenant may evict those of another: shares come before urgency."""
@@ -76,13 +87,19 @@ class Tenants:
     def started(self, tenant: str) -> None:
         """One of this tenant's requests begins to run."""
         self._num_running[tenant] += 1
+        self._note_turn(tenant)
         self._virtual_time = max(self._virtual_time, self.rank(tenant))
 
     def stopped(self, tenant: str) -> None:
         """One of them runs no longer."""
         self._num_running[tenant] -= 1
+        self._note_turn(tenant)
         if self._num_running[tenant] == 0:
             del self._num_running[tenant]
+
+    def _note_turn(self, tenant: str) -> None:
+        if self._max_running:
+            self._turned[tenant] = None
 
     def charge(self, tenant: str, num_tokens: int) -> None:
         """Books work done for a tenant."""
