@@ -6,6 +6,7 @@ import pytest
 
 from octavo import _native
 from octavo.bench.bounds import Bound, Limit
+from octavo.bench.op_shares import OpShare
 from octavo.bench.shares import CASES, MachineShares, StepShare
 from octavo.cli.doctor import print_shares
 from octavo.platform.peaks import Peaks
@@ -32,15 +33,20 @@ def test_bench_measures_a_model_and_says_that_quiet_matters(tiny_model: str) -> 
         assert step["bound"]["limit"] in ("memory", "arithmetic")
         assert step["seconds"] > 0
         assert step["share"] > 0
+        assert {"linear q+k+v", "attention", "linear embed"} <= {op["op"] for op in step["ops"]}
+        assert all(op["seconds"] > 0 and op["ratio"] >= 0 for op in step["ops"])
 
 
 def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    step = StepShare("decode, 1 request", 0.0047, 212.8, Bound(0.0029, Limit.MEMORY), 0.61)
+    op = OpShare("attention", 30, 1, 0.0008, 1.0, Bound(0.0002, Limit.MEMORY), 0.25)
+    step = StepShare("decode, 1 request", 0.0047, 212.8, Bound(0.0029, Limit.MEMORY), 0.61, (op,))
     peaks = Peaks(threads=2, isa="avx2", read_bytes_per_s=2e10, int8_ops_per_s=3e11, float_ops_per_s=1e11)
     for load, warned in ((0.2, False), (3.0, True)):
         print_shares(MachineShares("tiny", peaks, load, 2, (step,)))
         lines = capsys.readouterr().out.splitlines()
         assert "ok    bench      decode, 1 request: 4.7 ms, 213 tokens/s, 61 % of what memory allows" in lines
+        table = lines.index("decode, 1 request, by op:")
+        assert lines[table + 2].split() == ["attention", "30", "1", "0.800", "100.0", "%", "0.200", "25", "%", "memory"]
         assert any(line.startswith("warn  bench      load 3.0 on 2 cores") for line in lines) == warned
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.bench.bounds import Bound, bound, step_work
-from octavo.bench.steps import StepCase, build_executor, make_batch, time_step
+from octavo.bench.op_shares import OpShare, op_shares
+from octavo.bench.stage_work import stage_work
+from octavo.bench.steps import StepCase, StepTimes, build_executor, make_batch, time_step
 from octavo.execution.loader import open_checkpoint
 from octavo.execution.loader.tiny import TinyModel, write_tiny_model
+from octavo.execution.native.stages import Section
 from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight, load_model
 from octavo.hub import DEFAULT_MODEL, Progress, known_models, resolve
@@ -52,6 +55,8 @@ class StepShare:
     bound: Bound
     share: float
     """`bound.seconds / seconds`."""
+    ops: tuple[OpShare, ...] = ()
+    """In the order in which they run."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class MachineShares:
 def measure_machine(
     model: str | None = None, *, progress: Progress | None = None, seconds: float = 6.0
 ) -> MachineShares:
-    """Measures the machine's peaks, then the steps of `CASES` with all usable cores.
+    """Measures the machine's peaks, the steps of `CASES` with all usable cores, and the peaks again: other programs can
+    only lower them, so the better ones count.
 
     Args:
         model: a model's name or path; None: one from the cache, or a synthetic one.
@@ -85,9 +91,10 @@ def measure_machine(
     """
     machine, load = describe_machine(), os.getloadavg()[0]
     name, program, weights = load_any(model, progress)
-    peaks = measure_peaks(machine.usable_cores, "auto", seconds / 2)
-    steps = measure_steps(program, weights, peaks, CASES, seconds / len(CASES))
-    return MachineShares(name, peaks, load, machine.usable_cores, steps)
+    before = measure_peaks(machine.usable_cores, "auto", seconds / 4)
+    timed = time_steps(program, weights, CASES, seconds / len(CASES), threads=before.threads, isa=before.isa)
+    peaks = before.best_of(measure_peaks(machine.usable_cores, "auto", seconds / 4))
+    return MachineShares(name, peaks, load, machine.usable_cores, timed.shares(peaks))
 
 
 def load_any(name: str | None, progress: Progress | None = None) -> tuple[str, Program, dict[str, LoadedWeight]]:
@@ -106,23 +113,44 @@ def load_any(name: str | None, progress: Progress | None = None) -> tuple[str, P
         return "a synthetic model", *load_model(open_checkpoint([file]))
 
 
-def measure_steps(
+@dataclass(frozen=True)
+class TimedSteps:
+    """A model's steps, and what they took."""
+
+    program: Program
+    weights: Mapping[str, LoadedWeight]
+    sections: tuple[Section, ...]
+    """As the native executor runs the program."""
+    cases: Mapping[str, tuple[StepCase, StepTimes]]
+
+    def shares(self, peaks: Peaks) -> tuple[StepShare, ...]:
+        """Of what a machine of these peaks allows."""
+        return tuple(self._share(name, case, times, peaks) for name, (case, times) in self.cases.items())
+
+    def _share(self, name: str, case: StepCase, times: StepTimes, peaks: Peaks) -> StepShare:
+        least = bound(step_work(self.program, case.shape, self.weights), peaks)
+        works = stage_work(self.sections, self.program, case.shape, self.weights)
+        rate, share = case.total_tokens / times.wall_s, least.share(times.wall_s)
+        return StepShare(name, times.wall_s, rate, least, share, op_shares(works, case, times, peaks))
+
+
+def time_steps(
     program: Program,
     weights: Mapping[str, LoadedWeight],
-    peaks: Peaks,
     cases: Mapping[str, StepCase],
     seconds: float,
-) -> tuple[StepShare, ...]:
-    """Runs each case for about `seconds`, on the threads and the kernel path of the peaks."""
-    executor = build_executor(program, weights, list(cases.values()), threads=peaks.threads, isa=peaks.isa)
-    shares = []
-    for name, case in cases.items():
-        batch = make_batch(executor.layout, case, program.vocab_size)
-        times = time_step(executor, [batch], seconds, least=3, by_stage=False)
-        least = bound(step_work(program, case.shape, weights), peaks)
-        shares.append(StepShare(name, times.wall_s, case.total_tokens / times.wall_s, least, least.share(times.wall_s)))
+    *,
+    threads: int,
+    isa: str,
+) -> TimedSteps:
+    """Runs each case for about `seconds`, every other time with the times of its ops."""
+    executor = build_executor(program, weights, list(cases.values()), threads=threads, isa=isa)
+    timed = {
+        name: (case, time_step(executor, [make_batch(executor.layout, case, program.vocab_size)], seconds, least=3))
+        for name, case in cases.items()
+    }
     executor.close()
-    return tuple(shares)
+    return TimedSteps(program, weights, executor.lowered.sections, timed)
 
 
 def as_text(shares: MachineShares) -> Sequence[str]:

@@ -23,7 +23,10 @@ MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 def doctor(
     port: Annotated[int, typer.Option(help="The port that you want to serve on.")] = 8000,
     bench: Annotated[
-        bool, typer.Option("--bench", help="Measure, too: the machine's limits and how close steps come to them.")
+        bool,
+        typer.Option(
+            "--bench", help="Measure, too: the machine's limits, and how close steps and their ops come to them."
+        ),
     ] = False,
     model: Annotated[
         str | None,
@@ -37,7 +40,7 @@ def doctor(
     Examples:
       octavo doctor
       octavo doctor --json > report.json
-      octavo doctor --bench --model smollm2-135m
+      octavo doctor --bench --model smollm2-135m    (steps, then a table of their ops)
     """
     from octavo.cli.examination import Verdict, examine
 
@@ -76,10 +79,15 @@ def _measure(model: str | None) -> "MachineShares":
 
 def print_shares(shares: "MachineShares") -> None:
     """Prints what was measured, with a warning if the machine was busy."""
+    from octavo.bench.op_shares import as_table
     from octavo.bench.shares import as_text
 
     for line in as_text(shares):
         print(f"ok    {'bench':10} {line}")
+    for step in shares.steps:
+        print(f"\n{step.case}, by op:")
+        print("\n".join(as_table(step.ops)))
+    print()
     if shares.busy:
         cores = f"{shares.usable_cores} cores"
         print(f"warn  {'bench':10} load {shares.load:.1f} on {cores} before the measurement: other programs took part")

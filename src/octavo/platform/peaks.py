@@ -1,6 +1,6 @@
 """What the machine can do at most, measured: the bounds that speeds are compared with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo import _native
 
@@ -21,6 +21,15 @@ class Peaks:
     The linear kernels' float sums come on top, so no kernel reaches it."""
     float_ops_per_s: float
     """Fused multiply-adds of float32; each counts two."""
+
+    def best_of(self, other: "Peaks") -> "Peaks":
+        """The higher rates of two measurements with the same threads and path."""
+        return replace(
+            self,
+            read_bytes_per_s=max(self.read_bytes_per_s, other.read_bytes_per_s),
+            int8_ops_per_s=max(self.int8_ops_per_s, other.int8_ops_per_s),
+            float_ops_per_s=max(self.float_ops_per_s, other.float_ops_per_s),
+        )
 
 
 def measure_peaks(threads: int, isa: str = "auto", seconds: float = 2.0) -> Peaks:
