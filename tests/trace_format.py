@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-FIELDS = {"X": {"ts", "dur"}, "b": {"ts", "id", "cat"}, "e": {"ts", "id", "cat"}, "s": {"ts", "id"}, "t": {"ts", "id"},
+ASYNC = {"ts", "id", "cat"}
+FIELDS = {"X": {"ts", "dur"}, "b": ASYNC, "e": ASYNC, "n": ASYNC, "s": {"ts", "id"}, "t": {"ts", "id"},
           "f": {"ts", "id", "bp"}, "C": {"ts", "args"}, "M": {"args"}}  # fmt: skip
 """Phase -> what its events have beside name, pid and tid."""
 HOLDERS = {"forward", "propose", "sample", "follow"}
@@ -122,8 +123,10 @@ def _check_async(trace: CheckedTrace) -> None:
             if event["ph"] == "b":
                 assert (event["name"] == name) == (not above), event
                 above.append(event["name"])
-            else:
+            elif event["ph"] == "e":
                 assert above.pop() == event["name"], event
+            else:
+                assert above, "an instant outside its request"
         assert not above, f"{name} has no end"
 
 

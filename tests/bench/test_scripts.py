@@ -43,6 +43,36 @@ def test_python_has_what_kernels_leave_of_a_served_step() -> None:
     assert python_share({"step": 9.0, "wire, core side": 1.0, "execute": 8.0}) == pytest.approx(0.2)
 
 
+def test_ops_of_a_trace_are_added_up(tmp_path: Path) -> None:
+    """Of ten steps one is disturbed, which moves nothing; prompts do not count."""
+    events = []
+    for i, prefill in enumerate([8, *[0] * 10]):
+        slow = 50 if i == 3 else 1
+        args = {"decode_rows": 2, "prefill_tokens": prefill}
+        events.append(complete(f"step {i}", 1000 * i, 500 * slow, "core", args))
+        events.append(complete("forward", 1000 * i + 1, 400 * slow, "core"))
+        events += [complete("linear q", 1000 * i + 10 * j, 4 * slow, "op,model") for j in (1, 2)]
+        events.append(complete("attention", 1000 * i + 30, 2 * slow, "op,model"))
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"traceEvents": events}))
+    printed = run("trace_ops.py", str(trace), "--decode-rows", "2")
+    assert printed.splitlines()[0].startswith("10 steps, undisturbed 0.50 ms: forward 0.40")
+    assert [line.split() for line in printed.splitlines()[1:]] == [
+        ["0.008", "ms", "80.0", "%", "linear", "q"],
+        ["0.002", "ms", "20.0", "%", "attention"],
+    ]
+
+
+def complete(name: str, ts: int, dur: int, category: str, args: dict[str, int] | None = None) -> dict[str, object]:
+    return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": args or {}}
+
+
+def test_the_cost_of_a_profile_is_told(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny.gguf")
+    printed = run("profile_cost.py", "--model", str(model), "--batch", "2", "--steps", "3", "--rounds", "2")
+    assert printed.startswith("batch 2: x ") and "events per step" in printed
+
+
 def test_the_cost_table_of_a_tiny_model(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "tiny.gguf")
     out = tmp_path / "cost.json"

@@ -157,7 +157,14 @@ def test_limits_that_cannot_be_are_named(core: Ticking, order: StartProfile, pro
 def test_requests_are_told_as_far_as_they_came(core: Ticking) -> None:
     core.profiler.start(StartProfile())
     core.now_s += 10
-    whole = RequestStats(arrival_s=90, first_scheduled_s=95, first_token_s=104, finished_s=106, num_output_tokens=3)
+    whole = RequestStats(
+        arrival_s=90,
+        first_scheduled_s=95,
+        first_token_s=104,
+        finished_s=106,
+        num_output_tokens=3,
+        preempted_s=[97, 105],
+    )
     core.profiler.closed("old", "length", whole)
     core.profiler.closed("quick", "abort", RequestStats(arrival_s=103, finished_s=104))
     live = RequestStats(arrival_s=105, first_scheduled_s=107)
@@ -166,8 +173,8 @@ def test_requests_are_told_as_far_as_they_came(core: Ticking) -> None:
     trace = checked(chrome_trace(profile))
     told = {name: [(e["ph"], e["name"], e["ts"] / 1e6) for e in events] for name, events in trace.requests().items()}
     assert told["old"] == [
-        ("b", "old", 0), ("b", "prefill", 0), ("e", "prefill", 4), ("b", "decode", 4), ("e", "decode", 6),
-        ("e", "old", 6),
+        ("b", "old", 0), ("b", "prefill", 0), ("e", "prefill", 4), ("b", "decode", 4), ("n", "preempted", 5),
+        ("e", "decode", 6), ("e", "old", 6),
     ]  # fmt: skip
     assert told["quick"] == [("b", "quick", 3), ("b", "queued", 3), ("e", "queued", 4), ("e", "quick", 4)]
     assert told["late"][-1] == ("e", "late", 10)

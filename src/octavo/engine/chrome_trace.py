@@ -140,13 +140,16 @@ class _Writer:
         if request.arrival_s < self._profile.begin_s:
             args["arrived_s_before"] = round(self._profile.begin_s - request.arrival_s, 6)
         marks = [request.arrival_s, request.first_scheduled_s, request.first_token_s]
+        yield self._async("b", request.request_id, request, request.arrival_s, args)
         begins = [(name, at) for name, at in zip(_PHASES, marks, strict=True) if at is not None]
         ends = [at for _, at in begins[1:]] + [end_s]
-        yield self._async("b", request.request_id, request, request.arrival_s, args)
         for (name, begin_s), phase_end_s in zip(begins, ends, strict=True):
             if phase_end_s > self._profile.begin_s:
                 yield self._async("b", name, request, begin_s)
                 yield self._async("e", name, request, phase_end_s)
+        for preempted_s in request.preempted_s:
+            if preempted_s > self._profile.begin_s:
+                yield self._async("n", "preempted", request, preempted_s)
         yield self._async("e", request.request_id, request, end_s)
 
     def _async(

@@ -267,6 +267,7 @@ def _life(request_id: str, state: str, stats: RequestStats) -> RequestLife:
         first_token_s=stats.first_token_s,
         end_s=stats.finished_s,
         state=state,
+        preempted_s=list(stats.preempted_s),
         args={
             "prompt_tokens": stats.num_prompt_tokens,
             "cached_tokens": stats.num_cached_tokens,

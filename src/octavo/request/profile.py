@@ -67,6 +67,8 @@ class RequestLife(msgspec.Struct, frozen=True, kw_only=True):
     """None: it had not ended when the profile did."""
     state: str
     """Finish reason, or what it waited for."""
+    preempted_s: list[float]
+    """The first times that it was."""
     args: dict[str, int]
 
 

@@ -148,7 +148,8 @@ class NativeExecutor:
             nanoseconds of `_native.steady_ns`, and the nanoseconds of all threads in it together.
         """
         times = self._open().take_times()
-        return np.column_stack((self._first_ops[times[:, 0]] + times[:, 1], times[:, 2:]))
+        times[:, 1] += self._first_ops[times[:, 0]]
+        return times[:, 1:]
 
     def profile(self, batch: StepBatch) -> list[tuple[str, float]]:
         """Runs the step and says how long each stage took.

@@ -36,9 +36,10 @@ class NativeOpTimer:
         for name, executor in self._executors.items():
             executor.time_ops(on=False)
             table = executor.take_op_times()
-            table[:, 2:4] += offset_ns
+            if offset_ns:
+                table[:, 2:4] += offset_ns
             if len(table):
-                kept[name] = table.astype("<i8").tobytes()
+                kept[name] = table.astype("<i8", copy=False).tobytes()
         return kept
 
     def _offset_ns(self) -> int:
