@@ -315,6 +315,9 @@ class ServerConfig:
     """A line in the log for each request: path, status, seconds, ids, token counts; none of its content."""
     metrics_prefix: str = "vllm:"
     """Prefix of the metrics that carry vLLM's names."""
+    goodput: tuple[str, ...] = ()
+    """Promises by which metrics judge every answer, such as chat=ttft:300,tpot:60,e2el:9000, in milliseconds; several
+    classes are several flags."""
     otlp_traces_endpoint: str | None = None
     """URL of an OpenTelemetry collector that gets a trace of each request, such as http://localhost:4318; needs
     octavo[otel]. None: there are no traces."""

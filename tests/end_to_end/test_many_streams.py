@@ -57,7 +57,7 @@ def open_streams(url: str) -> list[dict[str, Any]]:
 def ended(url: str) -> dict[str, int]:
     """Choices that have ended, by reason."""
     text = httpx.get(f"{url}/metrics").text
-    found = re.findall(r'^vllm:request_success_total\{finished_reason="(\w+)".*\} (\S+)$', text, re.MULTILINE)
+    found = re.findall(r'^vllm:request_success_total\{.*finished_reason="(\w+)".*\} (\S+)$', text, re.MULTILINE)
     return {reason: int(float(count)) for reason, count in found if float(count)}
 
 

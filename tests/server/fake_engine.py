@@ -16,6 +16,7 @@ from octavo.engine.embedding import EmbeddingOutput
 from octavo.engine.ledgers import Ledgers
 from octavo.engine.output import ChoiceDelta, EngineInfo, GenerationDelta
 from octavo.engine.records import Records
+from octavo.engine.step_telemetry.recorder import SECOND_BOUNDS, TOKEN_BOUNDS
 from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, SessionNotFoundError
 from octavo.execution.pooling import finished
 from octavo.request.control import DraftFigures, EngineLoad, TierFigures
@@ -26,6 +27,7 @@ from octavo.request.params import SamplingParams, validate_against_vocabulary
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.pooling import PoolingParams
 from octavo.request.request import GenerateRequest
+from octavo.request.tally import tally
 
 EOS, BOS, IM_START, IM_END = 256, 257, 258, 259
 SPECIAL = {EOS: b"<|eos|>", BOS: b"<|bos|>", IM_START: b"<|im_start|>", IM_END: b"<|im_end|>"}
@@ -372,7 +374,8 @@ class FakeEngine:
     def newest_load(self) -> EngineLoad:
         if not self.alive:
             raise EngineDeadError(self._dead.result())
-        counters = {"prompt_tokens": self.num_prompt, "generation_tokens": self.num_generated, "steps": 3}
+        counters = {"prompt_tokens": 100 + self.num_prompt, "generation_tokens": self.num_generated, "steps": 3}
+        counters |= {"cached_tokens": 40, "prefix_queries": 90, "disk_loaded_tokens": 16, "preemptions": 0}
         counters |= {"drafts": 8, "draft_tokens": 14, "accepted_draft_tokens": 12, "wasted_draft_tokens": 3}
         return EngineLoad(
             num_waiting=0,
@@ -389,6 +392,7 @@ class FakeEngine:
                 mean_acceptance_length=2.5, draft_tokens_by_position=[8, 6], accepted_by_position=[7, 5]
             ),
             published_s=time.monotonic(),
+            tallies={"iteration_tokens": tally(TOKEN_BOUNDS), "step_duration_seconds": tally(SECOND_BOUNDS)},
             tiers=[TierFigures(tier="disk", num_blocks=3, used_bytes=30, capacity_bytes=100)],
             counters={name: float(value) for name, value in counters.items()},
             paused=self.paused,

@@ -209,7 +209,7 @@ def test_refusals_are_counted(limited: FakeServer) -> None:
     for _ in range(6):
         post(limited)
     metrics = httpx.get(f"{limited.url}/metrics", headers={"Authorization": "Bearer bob"}).text
-    assert 'octavo:requests_rejected_total{model_name="fake",reason="rate_limit_exceeded"} 2.0' in metrics
+    assert 'octavo:requests_rejected_total{engine="0",model_name="fake",reason="rate_limit_exceeded"} 2.0' in metrics
 
 
 def test_without_keys_all_clients_are_one() -> None:

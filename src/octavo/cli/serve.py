@@ -90,6 +90,7 @@ def serve(
     tls_context(server)
     check_tracing(server)
     _check_parsers(server)
+    _check_promises(server)
     with bind(server) as listener, _ended_by_sigterm(), contextlib.ExitStack() as stack:
         with held_back_signals():
             process = stack.enter_context(CoreProcess())
@@ -117,6 +118,17 @@ def _check_parsers(server: ServerConfig) -> None:
         from octavo.server.conversation.dialect import Dialects
 
         Dialects(server)
+
+
+def _check_promises(server: ServerConfig) -> None:
+    """
+    Raises:
+        ConfigError: a promise cannot be read. Known before the model is loaded.
+    """
+    if server.goodput:
+        from octavo.server.app import read_promises
+
+        read_promises(server)
 
 
 @contextlib.contextmanager

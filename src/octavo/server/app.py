@@ -11,6 +11,8 @@ from starlette.responses import Response
 
 import octavo
 from octavo.config import ServerConfig
+from octavo.errors import ConfigError
+from octavo.request.slo import Promise, read_promise
 from octavo.server.anthropic.endpoint import Messages
 from octavo.server.anthropic.errors import AnthropicShape
 from octavo.server.anthropic.messages_body import CountTokensBody, MessagesBody
@@ -78,13 +80,25 @@ def build_context(
         limiter=KeyLimiter(usage or UsageLedger(keys.limited), clock),
         state=ServerState(board),
         siblings=siblings or Alone(),
-        metrics=ServerMetrics(engine.info, config.metrics_prefix, clock),
+        metrics=ServerMetrics(engine.info, config.metrics_prefix, clock, read_promises(config)),
         tracer=start_tracer(config, engine, clock, wall_clock),
         dialects=Dialects(config),
         clock=clock,
         wall_clock=wall_clock,
         fingerprint=f"octavo-{octavo.__version__}",
     )
+
+
+def read_promises(config: ServerConfig) -> list[Promise]:
+    """By which answers are judged.
+
+    Raises:
+        ConfigError: one reads otherwise, or two have one name.
+    """
+    promises = [read_promise(text) for text in config.goodput]
+    if len({promise.name for promise in promises}) < len(promises):
+        raise ConfigError("goodput", config.goodput, "has two classes of one name; give each another: NAME=LIMITS")
+    return promises
 
 
 def build_app(server: ServerContext) -> Starlette:

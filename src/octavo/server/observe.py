@@ -9,11 +9,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from octavo.server.access_log import FIGURES, RequestFigures, log_access
 from octavo.server.endpoints import EndpointRoute
 from octavo.server.errors import REQUEST_ID
-from octavo.server.metrics import HttpMetrics
+from octavo.server.http_metrics import HttpMetrics
 
 SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-UNOBSERVED = frozenset({"/metrics", "/health", "/ready"})
+UNOBSERVED = frozenset({"/metrics", "/health", "/ready", "/load"})
 """Probes would drown everything else."""
+MAX_LENGTH_DIGITS = 16
+"""Of an announced length; larger ones are refused anyway."""
 
 
 class Observer:
@@ -33,12 +35,15 @@ class Observer:
             return
         request_id = _request_id(scope)
         status: int | None = None
+        num_sent = 0
 
         async def watch(message: Message) -> None:
-            nonlocal status
+            nonlocal status, num_sent
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message = {**message, "headers": [*message["headers"], (b"x-request-id", request_id.encode())]}
+            elif message["type"] == "http.response.body":
+                num_sent += len(message.get("body", b""))
             await send(message)
 
         figures = RequestFigures()
@@ -53,16 +58,23 @@ class Observer:
                 await self._app(scope, receive, watch)
         finally:
             seconds = self._clock() - begin
-            self._count(scope, status, seconds)
+            self._count(scope, status, seconds, num_sent)
             if self._logs_access:
                 tenant = str(scope.get("state", {}).get("tenant", ""))
                 log_access(scope["method"], scope["path"], status, seconds, request_id, tenant, figures)
 
-    def _count(self, scope: Scope, status: int | None, seconds: float) -> None:
+    def _count(self, scope: Scope, status: int | None, seconds: float, num_sent: int) -> None:
         method = scope["method"]
         route = scope.get("route")  # set by the router, so that a hostile path makes no label of its own
         handler = route.path if isinstance(route, EndpointRoute) else "other"
-        self._metrics.observe(handler, method if method in ("GET", "POST", "DELETE") else "other", status, seconds)
+        known = method if method in ("GET", "POST", "DELETE") else "other"
+        self._metrics.observe(handler, known, status, seconds, (_announced_bytes(scope), num_sent))
+
+
+def _announced_bytes(scope: Scope) -> int:
+    """Of the body, as the client announces them; 0 where it does not."""
+    text: bytes = dict(scope["headers"]).get(b"content-length", b"")
+    return int(text) if text.isdigit() and len(text) < MAX_LENGTH_DIGITS else 0
 
 
 def _request_id(scope: Scope) -> str:

@@ -4,13 +4,13 @@ Prometheus' own one takes two locks and looks at its buckets one after the other
 adds.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
 
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
-from prometheus_client.utils import floatToGoString
+
+from octavo.request.tally import tally
+from octavo.server.engine_figures import cumulated
 
 
 class QuickHistogram(Collector):
@@ -24,22 +24,14 @@ class QuickHistogram(Collector):
             buckets: upper bounds, ascending, each included; what lies above them all is counted, too.
         """
         self._name, self._text, self._labels = name, text, labels
-        self._bounds = [*map(float, buckets)]
-        self._counts = [0] * (len(self._bounds) + 1)
-        self._sum = 0.0
-        registry.register(self)
-
-    def observe(self, value: float) -> None:
+        self._counted = tally(buckets)
+        self.observe = self._counted.add
         """Counts one value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+        registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Called by prometheus-client at each scrape."""
         family = HistogramMetricFamily(self._name, self._text, labels=[*self._labels])
-        below, buckets = 0, []
-        for bound, count in zip([*self._bounds, inf], self._counts, strict=True):
-            below += count
-            buckets.append((floatToGoString(bound), below))  # type: ignore[no-untyped-call]
-        family.add_metric([*self._labels.values()], buckets, self._sum)
+        counted = self._counted
+        family.add_metric([*self._labels.values()], cumulated(counted.bounds, counted.counts), counted.total)
         yield family
