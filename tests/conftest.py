@@ -30,6 +30,9 @@ MOST_WORKERS = 8
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """The whole suite runs on all cores; parts of it, which somebody names, in one process that starts at once."""
+    """The whole suite runs on all cores; parts of it, which somebody names, in one process that starts at once.
+
+    One worker more than there are cores: while a test waits for a time-out, or for a process to end, another can work.
+    """
     is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    return min(len(os.sched_getaffinity(0)), MOST_WORKERS) if is_whole else 0
+    return min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS) if is_whole else 0

@@ -1,6 +1,7 @@
 """What every setting is compared with: the same requests alone."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import get_args, get_type_hints
 
 import pytest
@@ -40,12 +41,12 @@ class Baseline:
             isa = llm.info.isa
         return cls(model, fields, workload, alone.answers(model, fields, workload), isa)
 
-    @property
+    @cached_property
     def transcripts(self) -> Transcripts:
         """What must come out in every setting inside Python."""
         return {name: answer.transcript() for name, answer in self.answers.items()}
 
-    @property
+    @cached_property
     def seen_over_http(self) -> Transcripts:
         """What must be seen over HTTP."""
         tokenizer = load_words(EngineConfig.from_fields({"model": self.model}), resolve(self.model)).tokenizer
