@@ -16,6 +16,7 @@ from octavo.cli.usage_errors import UsageError
 from octavo.config import CacheConfig, ExecutionConfig, ModelConfig, SchedulerConfig, SpeculationConfig
 
 if TYPE_CHECKING:
+    from octavo.bench.load.datasets import Workload
     from octavo.bench.load.generator import Heard
 
 app = typer.Typer(help="Measure the engine, or any server.", no_args_is_help=True, rich_markup_mode=None)
@@ -96,7 +97,8 @@ def serve(
     progress: Annotated[bool, typer.Option(help="A bar on stderr while the run goes on.")] = True,
     json_file: JsonFile = None,
 ) -> None:
-    """Put load on a server of OpenAI's protocol and count what comes of it.
+    """Put load on a server of OpenAI's protocol and count what comes of it. Ctrl-C ends the run and shows what was
+    counted by then.
 
     \b
     Examples:
@@ -114,13 +116,15 @@ def serve(
 
     load = LoadSettings.from_fields(_with_limits(settings, more_limits or []))
     workload = make_workload(load.data, words_for(load), load.num_warmups)
-    shown = _load_progress(workload.num_requests) if progress else contextlib.nullcontext(_unheard)
+    shown = _load_progress(workload) if progress else contextlib.nullcontext(_unheard)
     with _frozen(), shown as heard:
         run = asyncio.run(put_load(load, workload, heard))
     figures = serve_figures(run, load)
     print(as_table(figures))
     if json_file is not None:
         write_json(for_server(figures, settings), json_file)
+    if run.interrupted:
+        raise KeyboardInterrupt
     if not figures["run"]["completed"]:
         raise RequestFailedError(f"no request was completed; {next(iter(figures['run']['errors']), 'no error told')}")
 
@@ -179,22 +183,26 @@ def _frozen() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _load_progress(total: int) -> Iterator["Heard"]:
-    """A bar on stderr. It is drawn between two events, at most four times a second, so it costs the client little."""
+def _load_progress(workload: "Workload") -> Iterator["Heard"]:
+    """A bar on stderr. It is drawn between two events, at most four times a second, so it costs the client little. A
+    turn that fails takes those after it out of the total: they will not be asked."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from octavo.bench.load.exchange import Exchange, Outcome
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    counts = dict.fromkeys(Outcome, 0)
+    counts, total = dict.fromkeys(Outcome, 0), workload.num_requests
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
         task = bar.add_task("", total=total)
 
         def heard(exchange: Exchange) -> None:
+            nonlocal total
             counts[exchange.answer.outcome] += 1
+            if exchange.answer.outcome is not Outcome.COMPLETED:
+                total -= len(workload.measured[exchange.dialogue].turns) - exchange.turn - 1
             text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-            bar.update(task, advance=1, description=text)
+            bar.update(task, advance=1, total=total, description=text)
 
         yield heard
 

@@ -60,6 +60,20 @@ def answer(first_s: float, gap_s: float, tokens: int, prompt: int = 7) -> list[B
     return [*beats, (0.0, text("", "length") + usage(prompt, tokens))]
 
 
+def chat_answer(first_s: float, gap_s: float, tokens: int, prompt: int = 7) -> list[Beat]:
+    """The same of a chat, whose first chunk says who speaks."""
+    role = [(0.0, HEAD + delta(role="assistant", content=""))]
+    beats = [(gap_s if number else first_s, delta(content="a")) for number in range(tokens)]
+    finished = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+    return [*role, *beats, (0.0, finished + usage(prompt, tokens))]
+
+
+def whole(data: dict[str, Any]) -> bytes:
+    """An answer that is no stream."""
+    body = json.dumps(data).encode()
+    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 @dataclass
 class ScriptedServer:
     """`requests` holds (time, body) of all that came."""

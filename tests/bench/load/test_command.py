@@ -3,6 +3,9 @@ exact, times only have an order."""
 
 import asyncio
 import json
+import os
+import re
+import signal
 import ssl
 import sys
 import threading
@@ -19,7 +22,7 @@ from octavo.bench.startup import core_phases, measure_startup
 from octavo.cli.main import main
 from octavo.errors import RequestFailedError
 from octavo.execution.loader.tiny.write import write_tiny_model
-from tests.bench.load.scripted_server import Beat, Script, ScriptedServer, answer, refusal
+from tests.bench.load.scripted_server import Beat, Script, ScriptedServer, answer, refusal, whole
 from tests.server.fake_engine import FakeEngine
 from tests.server.running import running_server
 
@@ -94,6 +97,54 @@ def test_a_run_from_the_command_line(
     for exact, later in (("ttft_from_send_s", "ttft_s"), ("e2el_from_send_s", "e2el_s"), ("ttft_s", "e2el_s")):
         assert 0 < figures["run"][exact]["p50"] <= figures["run"][later]["p50"]
     assert {"hardware", "versions"} == set(figures["client"])
+
+
+def test_ctrl_c_shows_what_was_counted_by_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the eighth request comes, five are answered; `served` ends when no connection is left."""
+
+    def script(number: int, _: dict[str, Any]) -> list[Beat]:
+        if number == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+        return at_once(number, {}) if number < 5 else answer(0.0, 0.01, 9999)
+
+    out = tmp_path / "out.json"
+    with served(script) as (url, server):
+        given = ("--url", url, "--num-prompts", "20", "--num-warmups", "0", "--max-concurrency", "3")
+        done = octavo(capsys, monkeypatch, "bench", "serve", *given, "--json", str(out))
+    assert done.code == 130
+    assert done.out.startswith("interrupted: these are figures of what was done by then\nscripted: 8 requests from ")
+    assert ": 5 completed, 0 rejected, 0 errored, 3 aborted\n" in done.out and "3 x interrupted" in done.out
+    assert "8/20" in done.err and "Traceback" not in done.err
+    figures = json.loads(out.read_text())
+    assert (figures["interrupted"], figures["run"]["completed"], figures["run"]["output_tokens"]) == (True, 5, 15)
+    assert len(server.requests) == 8
+
+
+def test_the_bar_ends_at_its_end_though_dialogues_end_early(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four dialogues of three turns one is refused at once and one at its second turn: 9 requests, not 12."""
+    refused = iter([True, False, False, False, False, True])
+
+    def script(_: int, __: dict[str, Any]) -> list[Beat]:
+        return [(0.0, refusal(503, "draining"))] if next(refused, False) else at_once(0, {})
+
+    with served(script) as (url, server):
+        given = ("--url", url, "--dataset", "multi-turn", "--num-prompts", "4", "--num-warmups", "0")
+        done = octavo(capsys, monkeypatch, "bench", "serve", *given, "--max-concurrency", "1")
+    assert (done.code, len(server.requests)) == (0, 9)
+    *_, last = re.findall(r"\d+/\d+", done.err)
+    assert last == "9/9"
+
+
+def test_answers_that_are_no_streams(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    body = whole({"choices": [{"text": "abc", "finish_reason": "length"}]})
+    with served(lambda *_: [(0.0, body)]) as (url, _):
+        done = octavo(capsys, monkeypatch, "bench", "serve", "--url", url, "--no-stream", "--no-progress")
+    assert (done.code, done.err) == (0, "")
+    assert ": 100 completed, 0 rejected" in done.out and "\nE2EL  " in done.out and "TTFT" not in done.out
 
 
 def test_secrets_stay_out_of_files(

@@ -31,6 +31,7 @@ from tests.bench.load.scripted_server import (
     refusal,
     text,
     usage,
+    whole,
 )
 from tests.bench.load.virtual_time import run_virtually
 
@@ -180,7 +181,7 @@ def test_what_goes_wrong_is_told_apart(tmp_path: Path) -> None:
         "engine died",
         "by the server",
         "no end after 8 s",
-        "the stream ended before the answer did",
+        "the response ended before the answer did",
         "overloaded",
     ]
     assert told[10] is not None and "no status line" in told[10]
@@ -370,3 +371,134 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert [x.answer.outcome.value for x in run.exchanges] == ["errored"] * 2
     assert {x.answer.error for x in run.exchanges} == {"no connection: No such file or directory"}
     assert "nothing was completed" in as_table(figures(run))
+
+
+COUNTS = {"prompt_tokens": 7, "completion_tokens": 3}
+WHOLE: dict[str, dict[str, Any]] = {
+    "completions": {"choices": [{"index": 0, "text": "abc", "finish_reason": "length"}], "usage": COUNTS},
+    "chat": {"choices": [{"message": {"content": "abc"}, "finish_reason": "stop"}], "usage": COUNTS},
+}
+
+
+@pytest.mark.parametrize("endpoint", WHOLE)
+def test_answers_that_are_no_streams(tmp_path: Path, endpoint: str) -> None:
+    """Of each only the end is known: 0.5 s after it was sent, in two pieces."""
+
+    def script(_: int, body: dict[str, Any]) -> list[Beat]:
+        assert not {"stream", "stream_options"} & set(body)
+        sent = whole(WHOLE[endpoint])
+        return [(0.25, sent[:99]), (0.25, sent[99:])]
+
+    fields = {"stream": False, "endpoint": endpoint, "request_rate": 4, "burstiness": INF}
+    run, server = load(script, tmp_path, single(4), **fields)
+    found = figures(run, **fields, goodput=("e2el:500",))["measured"]
+    assert {x.answer.text for x in run.exchanges} == {"abc"}
+    same = {"count": 4, **dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "max"), 0.5)}
+    assert found["e2el_s"] == found["e2el_from_send_s"] == same
+    assert [found[name] for name in ("ttft_s", "ttft_from_send_s", "tpot_s", "itl_s")] == [{"count": 0}] * 4
+    assert found["window"] == {"begin_s": 0.0, "end_s": 1.5, "duration_s": 1.5}
+    assert (found["completed_per_s"], found["output_tokens_per_s"]) == (4 / 1.5, 12 / 1.5)
+    assert (found["total_tokens_per_s"], found["most_under_way"]) == ((12 + 28) / 1.5, 2)
+    assert found["goodput"]["default"]["met"] == 4
+    assert server.connections == 4  # one for the models; the last request finds one that is open
+    shown = as_table(figures(run, **fields))
+    assert "E2EL  " in shown and "TTFT" not in shown and "TPOT" not in shown
+
+
+def test_turns_that_are_no_streams(tmp_path: Path) -> None:
+    run, server = load(
+        lambda *_: [(0.5, whole(WHOLE["chat"]))], tmp_path, [Dialogue((Turn("one"), Turn("two")), think_s=1.0)],
+        endpoint="chat", stream=False, request_rate=1,
+    )  # fmt: skip
+    assert [at_s for at_s, _ in server.requests] == [1.0, 2.5]
+    assert [m["content"] for m in server.requests[1][1]["messages"]] == ["one", "abc", "two"]
+    assert len(run.exchanges) == 2
+
+
+def test_what_goes_wrong_without_streams_is_told_apart(tmp_path: Path) -> None:
+    unfinished = {"choices": [{"text": "abc", "finish_reason": None}]}
+    aborted = {"choices": [{"text": "abc", "finish_reason": "abort"}]}
+    scripts: list[list[Beat]] = [
+        [(0.25, refusal(429, "queue full"))],
+        [(0.25, refusal(400, "bad field"))],
+        [(0.25, whole(WHOLE["completions"])[:-9]), (0.25, HANG_UP)],
+        [(0.25, b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")],
+        [(0.25, HEAD + text("a")), (0.25, END)],
+        [(0.25, whole(unfinished))],
+        [(0.25, whole(aborted))],
+        [(64.0, whole(WHOLE["completions"]))],
+    ]
+    run, _ = load(
+        lambda number, _: scripts[number], tmp_path, single(8), request_rate=1, burstiness=INF, stream=False,
+        request_timeout_s=8,
+    )  # fmt: skip
+    found = {x.dialogue: (x.answer.outcome.value, str(x.answer.error)) for x in run.exchanges}
+    unlike = "not what a server of this protocol sends"
+    assert [(outcome, error.partition(":")[0]) for _, (outcome, error) in sorted(found.items())] == [
+        ("rejected", "queue full"),
+        ("errored", "HTTP 400"),
+        ("errored", "the connection was lost"),
+        ("errored", unlike),
+        ("errored", unlike),
+        ("errored", "the response ended before the answer did"),
+        ("aborted", "by the server"),
+        ("aborted", "no end after 8 s"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"goodput": ("e2el:9 ttft:3",)}, "only e2el can be judged"),
+        ({"goodput": ("e2el:9", "fast=tpot:3")}, "only e2el can be judged"),
+        ({"hang_up_share": 0.5}, "needs streams"),
+    ],
+)
+def test_what_needs_streams_is_refused_without(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LoadSettings.from_fields({"stream": False, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "completed", "aborted"),
+    [
+        ({"request_rate": 1, "burstiness": INF}, 1, 1),
+        ({"max_concurrency": 2}, 4, 2),
+        ({"request_rate": INF, "max_concurrency": 2}, 4, 2),
+    ],
+)
+def test_a_run_that_is_cancelled_tells_what_was_seen(
+    tmp_path: Path, fields: dict[str, Any], completed: int, aborted: int
+) -> None:
+    """After 2.75 s: what had ended counts, what was under way is given up amid its answer, the rest is never sent."""
+
+    async def main() -> Run:
+        async with listening(server, tmp_path) as connect:  # which waits until the server has lost all connections
+            put = asyncio.ensure_future(put_load(settings, Workload(single(8), []), connect=connect, cpu_s=lambda: 0.0))
+            asyncio.get_running_loop().call_at(2.75, put.cancel)
+            return await put
+
+    server, settings = ScriptedServer(lambda *_: answer(0.5, 0.75, 2)), LoadSettings.from_fields(fields)
+    run = run_virtually(main())
+    assert run.interrupted
+    assert {x.answer.ended_s for x in run.exchanges if x.answer.outcome.value == "aborted"} == {2.75}
+    assert {x.answer.error for x in run.exchanges} == {None, "interrupted"}
+    found = figures(run)
+    assert (found["run"]["completed"], found["run"]["aborted"]) == (completed, aborted)
+    assert found["run"]["requests"] == len(server.requests) == completed + aborted
+    assert found["run"]["window"]["end_s"] == 2.75
+    assert server.hung_up_on == aborted
+    assert as_table(found).startswith("interrupted: these are figures of what was done by then\nscripted: ")
+
+
+def test_a_cancelled_warm_up_has_no_figures(tmp_path: Path) -> None:
+    async def main() -> Run:
+        async with listening(server, tmp_path) as connect:
+            put = asyncio.ensure_future(put_load(LoadSettings(), Workload(single(2), single(1)), connect=connect))
+            asyncio.get_running_loop().call_at(0.25, put.cancel)
+            return await put
+
+    server = ScriptedServer(steady_answer)
+    with pytest.raises(asyncio.CancelledError):
+        run_virtually(main())
+    assert len(server.requests) == server.hung_up_on == 1

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from octavo.bench.load.address import address_of
-from octavo.bench.load.exchange import Answer
 from octavo.bench.load.http_response import BadResponseError, HttpResponse
 from octavo.bench.load.reception import Reception
 from octavo.bench.load.settings import TargetSettings
@@ -93,9 +92,9 @@ class Client:
         self._clock = asyncio.get_running_loop().time
         self._free: list[_Connection] = []
 
-    async def ask(self, request: bytes, hang_up_after: int | None = None) -> Answer:
-        """Sends a request and takes its streamed answer in. Whatever goes wrong is told by the answer."""
-        reception, sent_s = Reception(hang_up_after), self._clock()
+    async def ask(self, request: bytes, reception: Reception) -> None:
+        """Sends a request and has its answer taken in. Whatever goes wrong is told by the reception, which is over
+        then: also where this is cancelled, and the connection closed."""
         try:
             async with asyncio.timeout(self._settings.request_timeout_s):
                 await self._exchange(request, reception)
@@ -103,7 +102,9 @@ class Client:
             reception.give_up(f"no end after {self._settings.request_timeout_s:g} s")
         except OSError as error:
             reception.connection_lost(f"no connection: {error.strerror or error}")
-        return reception.answer(sent_s, self._clock())
+        except asyncio.CancelledError:
+            reception.give_up("interrupted")
+            raise
 
     async def models(self) -> list[str]:
         """Names that the server lists.

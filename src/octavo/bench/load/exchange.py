@@ -1,6 +1,7 @@
 """What came of a request: plain data from which all figures are counted."""
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -36,6 +37,11 @@ class Answer:
     finish_reason: str | None = None
     error: str | None = None
     text: str = ""
+
+    @property
+    def came_s(self) -> Sequence[float]:
+        """When parts of the answer came: its chunks; of one that was taken whole, its end."""
+        return self.chunk_s or ((self.ended_s,) if self.outcome is Outcome.COMPLETED else ())
 
 
 @dataclass(frozen=True)

@@ -74,13 +74,13 @@ def _rates(exchanges: Sequence[Exchange], window: Window) -> dict[str, Any]:
 
 def _tokens_within(exchange: Exchange, window: Window) -> float:
     """Tokens that came within. Which chunk carried how many is not told, so each counts as an equal share."""
-    chunks = exchange.answer.chunk_s
+    chunks = exchange.answer.came_s
     within = bisect_right(chunks, window.end_s) - bisect_left(chunks, window.begin_s)
     return exchange.output_tokens * within / len(chunks) if chunks else 0.0
 
 
 def _first_within(exchange: Exchange, window: Window) -> bool:
-    first = exchange.answer.chunk_s[:1]
+    first = exchange.answer.came_s[:1]
     return bool(first) and window.holds(first[0])
 
 

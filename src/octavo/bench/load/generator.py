@@ -9,6 +9,7 @@ from dataclasses import replace
 from octavo.bench.load.client import Client
 from octavo.bench.load.dialogue import Dialogue
 from octavo.bench.load.exchange import Answer, Exchange, Outcome
+from octavo.bench.load.reception import Reception
 from octavo.bench.load.target import Said, Target
 
 Heard = Callable[[Exchange], None]
@@ -16,7 +17,8 @@ Heard = Callable[[Exchange], None]
 
 
 class Generator:
-    """One run of load. Made when the run begins: that is time 0."""
+    """One run of load. Made when the run begins: that is time 0. If a loop is cancelled, what is under way is given up,
+    and counts as aborted."""
 
     def __init__(self, client: Client, target: Target, heard: Heard = lambda _: None) -> None:
         self._client = client
@@ -24,11 +26,12 @@ class Generator:
         self._heard = heard
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
-        self._exchanges: list[Exchange] = []
+        self.exchanges: list[Exchange] = []
+        """What is over, in the order of its ends."""
 
     async def open_loop(
         self, dialogues: Sequence[Dialogue], times: Sequence[float], max_concurrency: int | None = None
-    ) -> list[Exchange]:
+    ) -> None:
         """Each dialogue begins at its time, whatever became of those before it.
 
         Args:
@@ -41,15 +44,13 @@ class Generator:
             for at_s, number in sorted(zip(times, range(len(dialogues)), strict=True)):
                 await self._sleep_until(at_s)
                 tasks.create_task(self._hold_in_slot(slots, number, dialogues[number], at_s))
-        return self._exchanges
 
-    async def closed_loop(self, dialogues: Sequence[Dialogue], clients: int) -> list[Exchange]:
+    async def closed_loop(self, dialogues: Sequence[Dialogue], clients: int) -> None:
         """So many clients, each of which begins its next dialogue when its last has ended."""
         waiting = iter(enumerate(dialogues))
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(clients, len(dialogues))):
                 tasks.create_task(self._serve_client(waiting))
-        return self._exchanges
 
     async def _serve_client(self, waiting: Iterator[tuple[int, Dialogue]]) -> None:
         for number, dialogue in waiting:
@@ -65,15 +66,23 @@ class Generator:
         """One turn after another; a turn that fails is the last."""
         history: list[Said] = []
         for position, turn in enumerate(dialogue.turns):
-            answer = self._since_begin(await self._client.ask(self._target.ask(turn, history), turn.hang_up_after))
-            exchange = Exchange(number, position, intended_s, answer, turn.input_len, turn.output_len, dialogue.slo)
-            self._exchanges.append(exchange)
-            self._heard(exchange)
+            reception = Reception(self._target.settings.stream, turn.hang_up_after)
+            sent_s = self._loop.time()
+            try:
+                await self._client.ask(self._target.ask(turn, history), reception)
+            finally:  # cancelled, too: then it is one that we gave up
+                answer = self._since_begin(reception.answer(sent_s, self._loop.time()))
+                lengths = turn.input_len, turn.output_len
+                self._note(Exchange(number, position, intended_s, answer, *lengths, dialogue.slo))
             if answer.outcome is not Outcome.COMPLETED or position == len(dialogue.turns) - 1:
                 return
             history.append(Said(turn.prompt, answer.text))
             intended_s = self._now_s() + dialogue.think_s
             await self._sleep_until(intended_s)
+
+    def _note(self, exchange: Exchange) -> None:
+        self.exchanges.append(exchange)
+        self._heard(exchange)
 
     def _since_begin(self, answer: Answer) -> Answer:
         began_s = self._began_s

@@ -24,6 +24,7 @@ class _Delta(msgspec.Struct):
 
 class _Choice(msgspec.Struct):
     delta: _Delta | None = None
+    message: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
 
@@ -49,19 +50,23 @@ _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 class Reception:
-    """Takes in the response of a streamed request.
+    """Takes in the response of a request.
 
     Args:
+        streamed: whether the answer comes in events; else as one object.
         hang_up_after: chunks after which we want no more; None: never.
     """
 
-    def __init__(self, hang_up_after: int | None = None) -> None:
+    def __init__(self, streamed: bool = True, hang_up_after: int | None = None) -> None:
         self._response = HttpResponse()
+        self._streamed = streamed
         self._events = EventStream()
         self._hang_up_after = hang_up_after
         self._chunk_s = array("d")
         self._text: list[str] = []
-        self._plain = b""
+        self._plain = bytearray()
+        """The body where it is no stream: a whole answer, or the beginning of a refusal."""
+        self._came_s = 0.0
         self._usage = _Usage()
         self._finish_reason: str | None = None
         self._done = False
@@ -81,14 +86,14 @@ class Reception:
     def feed(self, data: bytes, now_s: float) -> None:
         """Bytes that came at `now_s`."""
         try:
-            body = self._response.feed(data)
-            if self._response.status == 200:
+            body, self._came_s = self._response.feed(data), now_s
+            if self._response.status == 200 and self._streamed:
                 for event in self._events.feed(body):
                     self._event(event, now_s)
             else:
-                self._plain += body[: max(0, 4096 - len(self._plain))]
+                self._plain += body if self._response.status == 200 else body[: max(0, 4096 - len(self._plain))]
         except (BadResponseError, msgspec.DecodeError) as error:
-            self._end(Outcome.ERRORED, f"not what a server of this protocol sends: {error}")
+            self._misread(error)
         if self._response.complete:
             self._judge()
 
@@ -105,11 +110,13 @@ class Reception:
         self._end(Outcome.ABORTED, why)
 
     def answer(self, sent_s: float, ended_s: float) -> Answer:
-        """What came. Its end is that of the last chunk; without any, `ended_s`."""
+        """What came. The end of a completed one is that of its last chunk, or without chunks of its bytes; of others it
+        is `ended_s`."""
         details = self._usage.prompt_tokens_details
+        last_s = self._chunk_s[-1] if self._chunk_s else self._came_s
         return Answer(
             sent_s=sent_s,
-            ended_s=self._chunk_s[-1] if self._chunk_s and self._outcome is Outcome.COMPLETED else ended_s,
+            ended_s=last_s if self._outcome is Outcome.COMPLETED else ended_s,
             outcome=self._outcome or Outcome.ERRORED,
             chunk_s=self._chunk_s,
             status=self._response.status,
@@ -153,6 +160,8 @@ class Reception:
     def _judge(self) -> None:
         """The response has ended."""
         status = self._response.status
+        if status == 200 and not self._streamed:
+            self._read_whole()
         if status in NO_ROOM:
             self._end(Outcome.REJECTED, _message(self._plain))
         elif status != 200:
@@ -160,9 +169,24 @@ class Reception:
         elif self._finish_reason == "abort":
             self._end(Outcome.ABORTED, "by the server")
         elif not self._done and self._finish_reason is None:
-            self._end(Outcome.ERRORED, "the stream ended before the answer did")
+            self._end(Outcome.ERRORED, "the response ended before the answer did")
         else:
             self._end(Outcome.COMPLETED, None)
+
+    def _read_whole(self) -> None:
+        """Of an answer that is no stream: what it says, and why it ended."""
+        try:
+            answer = _read_chunk(self._plain)
+        except msgspec.DecodeError as error:
+            self._misread(error)
+            return
+        self._usage = answer.usage or self._usage
+        for choice in answer.choices:
+            self._finish_reason = choice.finish_reason or self._finish_reason
+            self._text.append(choice.text or (choice.message and choice.message.content) or "")
+
+    def _misread(self, error: Exception) -> None:
+        self._end(Outcome.ERRORED, f"not what a server of this protocol sends: {error}")
 
     def _end(self, outcome: Outcome, error: str | None) -> None:
         """The first reason counts."""
@@ -170,7 +194,7 @@ class Reception:
             self._outcome, self._error = outcome, error
 
 
-def _message(body: bytes) -> str:
+def _message(body: bytearray) -> str:
     """What a refusal says, in OpenAI's form or any other."""
     try:
         told = msgspec.json.decode(body)

@@ -30,6 +30,8 @@ class Run:
     model: str
     cpu_share: float
     """Processor time of this process over the run's time: near 1 the client is what was measured."""
+    interrupted: bool = False
+    """Whether it was cancelled before its end."""
 
 
 async def put_load(
@@ -40,7 +42,8 @@ async def put_load(
     cpu_s: Callable[[], float] = time.process_time,
 ) -> Run:
     """Warms the server up, then sends the workload as the settings say. Equal settings send equal requests at equal
-    intended times.
+    intended times. Cancelled after the warm-up it gives up what is under way, closes all connections and returns what
+    was seen.
 
     Args:
         connect: None: by TCP to the settings' URL.
@@ -59,12 +62,17 @@ async def put_load(
         loop = asyncio.get_running_loop()
         began_s, began_cpu_s = loop.time(), cpu_s()
         generator = Generator(client, target, heard)
-        if times is None:
-            exchanges = await generator.closed_loop(dialogues, settings.arrivals.max_concurrency or len(dialogues))
-        else:
-            exchanges = await generator.open_loop(dialogues, times, settings.arrivals.max_concurrency)
+        interrupted = False
+        try:
+            if times is None:
+                await generator.closed_loop(dialogues, settings.arrivals.max_concurrency or len(dialogues))
+            else:
+                await generator.open_loop(dialogues, times, settings.arrivals.max_concurrency)
+        except asyncio.CancelledError:
+            interrupted = True
         elapsed_s = loop.time() - began_s
-        return Run(exchanges, target.model, (cpu_s() - began_cpu_s) / elapsed_s if elapsed_s else 0.0)
+        share = (cpu_s() - began_cpu_s) / elapsed_s if elapsed_s else 0.0
+        return Run(generator.exchanges, target.model, share, interrupted)
     finally:
         client.close()
 
@@ -78,6 +86,7 @@ def serve_figures(run: Run, settings: LoadSettings) -> dict[str, Any]:
     rate = settings.arrivals.request_rate
     return {
         "model": run.model,
+        "interrupted": run.interrupted,
         "request_rate": None if rate is None else str(rate) if rate == float("inf") else rate,
         "attained_request_rate": attained_rate(run.exchanges),
         "client_cpu_share": run.cpu_share,

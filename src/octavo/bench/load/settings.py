@@ -34,6 +34,8 @@ class TargetSettings:
     """Sent as a bearer token."""
     header: tuple[str, ...] = ()
     """A further header, as `NAME: VALUE`."""
+    stream: bool = True
+    """Ask for answers as they are made. Without, each comes whole and only its end is timed: no TTFT, TPOT, ITL."""
     temperature: float | None = 0.0
     """Of sampling; negative: left to the server."""
     ignore_eos: bool = False
@@ -70,6 +72,8 @@ class DatasetSettings:
     """Tokens of a generated prompt, or of a turn."""
     output_len: int | None = None
     """Tokens of an answer; None: what the data set says, 128 where it says nothing."""
+    max_input_len: int | None = None
+    """Rows of a trace with longer prompts are left out: what a small model can be asked of a large one's trace."""
     range_ratio: float = 0.0
     """Generated lengths are drawn evenly from so much below to so much above, as a share of the length."""
     prefix_len: int = 512
@@ -91,7 +95,9 @@ class DatasetSettings:
             raise ConfigError("dataset", self.dataset, "needs its file: dataset_path")
         if self.dataset_path is not None and self.dataset not in (*OF_FILES, "multi-turn"):
             raise ConfigError("dataset_path", self.dataset_path, f"has no effect with dataset={self.dataset}")
-        for name in ("num_prompts", "input_len", "output_len", "num_prefixes", "turns"):
+        if self.max_input_len is not None and self.dataset != "trace":
+            raise ConfigError("max_input_len", self.max_input_len, f"has no effect with dataset={self.dataset}")
+        for name in ("num_prompts", "input_len", "max_input_len", "output_len", "num_prefixes", "turns"):
             value = vars(self)[name]
             if value is not None and value < 1:
                 raise ConfigError(name, value, "must be at least 1")
@@ -170,6 +176,8 @@ class MeasureSettings:
             raise ConfigError("goodput", self.goodput, "has two classes of one name; give each another: NAME=LIMITS")
 
 
+OF_STREAMS = ("ttft", "tpot", "itl")
+"""Promises that can be judged only by when the parts of an answer come."""
 PARTS = (TargetSettings, DatasetSettings, ArrivalSettings, MeasureSettings)
 
 
@@ -194,6 +202,15 @@ class LoadSettings:
             for place, part in zip(("target", "data", "arrivals", "measure"), PARTS, strict=True)
         }
         return cls(**parts)
+
+    def __post_init__(self) -> None:
+        if self.target.stream:
+            return
+        limits = {metric for text in self.measure.goodput for metric in parse_slo_class(text).limits}
+        if limits & set(OF_STREAMS):
+            raise ConfigError("goodput", self.measure.goodput, "of an answer that is no stream only e2el can be judged")
+        if self.measure.hang_up_share:
+            raise ConfigError("hang_up_share", self.measure.hang_up_share, "needs streams, amid which to hang up")
 
     @property
     def num_warmups(self) -> int:

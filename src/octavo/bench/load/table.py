@@ -20,7 +20,8 @@ BUSY_SHARE = 0.7
 def as_table(figures: dict[str, Any]) -> str:
     """What was measured, for a terminal. Where the chosen window is empty it is the whole run, and says so."""
     measured = figures["measured"]
-    lines = [] if measured else ["the chosen window is empty: these are figures of the whole run"]
+    lines = ["interrupted: these are figures of what was done by then"] if figures["interrupted"] else []
+    lines += [] if measured else ["the chosen window is empty: these are figures of the whole run"]
     measured = measured or figures["run"]
     lines += [_outcomes(figures, measured), *_rates(figures, measured), "", *_latencies(measured)]
     lines += [_goodput(name, judged) for name, judged in measured["goodput"].items()]

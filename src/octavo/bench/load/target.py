@@ -26,8 +26,9 @@ class Target:
             **self._said(turn.prompt, history),
             "max_tokens": turn.output_len,
         }
-        fields |= {"temperature": self._temperature, "ignore_eos": self.settings.ignore_eos or None, "stream": True}
-        fields |= {"stream_options": {"include_usage": True}, **self.settings.extra_body}
+        fields |= {"temperature": self._temperature, "ignore_eos": self.settings.ignore_eos or None}
+        fields |= {"stream": True, "stream_options": {"include_usage": True}} if self.settings.stream else {}
+        fields |= self.settings.extra_body
         body = msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
         return request_bytes(self.settings, "POST", PATHS[self.settings.endpoint], body)
 

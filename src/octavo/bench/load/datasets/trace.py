@@ -36,8 +36,9 @@ class TraceRow:
 
 
 def trace_dialogues(settings: DatasetSettings, words: Words, spare: int) -> list[Dialogue]:
-    """The first rows of a trace, as many as asked for, with prompts of their lengths."""
-    rows = read_trace(str(settings.dataset_path))
+    """The first rows of a trace that are not too long, as many as asked for, with prompts of their lengths."""
+    most = settings.max_input_len or float("inf")
+    rows = [row for row in read_trace(str(settings.dataset_path)) if row.input_len <= most]
     wanted = len(rows) if settings.num_prompts is None else settings.num_prompts + spare
     make_prompt = _prompts(settings, words)
     return [
