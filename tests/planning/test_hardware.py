@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from octavo.bench.this_machine import profile_path, this_machine
+from octavo.bench.this_machine import this_machine
+from octavo.engine.machine_rates import profile_path
 from octavo.errors import ConfigError
 from octavo.planning.hardware import (
     hardware_named,

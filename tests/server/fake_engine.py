@@ -122,6 +122,7 @@ class FakeEngine:
         self.live: set[tuple[str, int]] = set()
         self.records = Records(time.monotonic)
         self.ledgers = Ledgers()
+        self.deliveries: list[tuple[str, str]] = []
         self.paused: PauseMode | None = None
         self.num_generated = 0
         self.num_prompt = 0
@@ -342,6 +343,9 @@ class FakeEngine:
 
     async def remove_record(self, name: str, *, tenant: str = "") -> bool:
         return self.records.remove(tenant, name)
+
+    def note_delivery(self, group: str, *, tenant: str = "") -> None:
+        self.deliveries.append((group, tenant))
 
     async def ledger(self, name: str, *, tenant: str = "") -> RequestLedger | None:
         return self.ledgers.find(tenant, name, running, 0.0)

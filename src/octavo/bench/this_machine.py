@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from octavo.engine.machine_rates import profile_path
 from octavo.errors import ConfigError
-from octavo.hub.cache import cache_key, disk_errors, make_folder
+from octavo.hub.cache import disk_errors, make_folder
 from octavo.planning.hardware import Device, HardwareProfile, hardware_named, profile_to_json
 from octavo.platform.cpu import CpuMachine, describe_machine
 from octavo.platform.peaks import Peaks, measure_peaks
@@ -14,11 +15,6 @@ from octavo.platform.peaks import Peaks, measure_peaks
 MEASURE_S = 3.0
 Measure = Callable[[int], Peaks]
 """Number of threads -> what they reach together."""
-
-
-def profile_path(root: Path, machine: CpuMachine) -> Path:
-    """Where the profile of a processor with so many usable cores is kept, below the cache folder."""
-    return root / "hardware" / f"{cache_key(machine.model_name)}-{machine.usable_cores}.json"
 
 
 def this_machine(root: Path, measure: Measure | None = None, machine: CpuMachine | None = None) -> HardwareProfile:

@@ -66,7 +66,8 @@ def _hardware(name: str) -> "HardwareProfile":
 
     if name != _HERE:
         return hardware_named(name)
-    from octavo.bench.this_machine import MEASURE_S, profile_path, this_machine
+    from octavo.bench.this_machine import MEASURE_S, this_machine
+    from octavo.engine.machine_rates import profile_path
     from octavo.hub import default_root
     from octavo.platform.cpu import describe_machine
 

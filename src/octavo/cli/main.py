@@ -9,7 +9,7 @@ import typer
 
 import octavo
 import octavo.log
-from octavo.cli import bench, chat, complete, doctor, key, ledger, models, pull, run_batch, serve
+from octavo.cli import bench, chat, complete, doctor, explain, key, ledger, models, pull, run_batch, serve
 from octavo.cli.terminal import prepare_streams
 from octavo.cli.usage_errors import UsageError, one_line
 from octavo.errors import DownloadError, EngineDeadError, OctavoError, RequestFailedError
@@ -64,6 +64,7 @@ app.command()(models.models)
 app.command()(pull.pull)
 app.command()(doctor.doctor)
 app.command()(ledger.ledger)
+app.command()(explain.explain)
 app.add_typer(bench.app, name="bench")
 app.add_typer(key.app, name="key")
 

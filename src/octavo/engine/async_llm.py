@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from octavo.config import EngineConfig
 from octavo.engine.client import CoreClient
 from octavo.engine.core_hold import CoreHold, JoinedCore, JoinOrder
@@ -17,6 +19,7 @@ from octavo.engine.embedding import EmbeddingOutput, EmbeddingStream
 from octavo.engine.input import InputProcessor, Message, Prompt, RequestOptions
 from octavo.engine.output import EngineInfo, GenerationDelta
 from octavo.engine.output_processor import OutputStream, RequestStream
+from octavo.engine.received import RECEIVED_S, received_s
 from octavo.engine.refusals import raise_refusal
 from octavo.engine.sessions import WARM_UP, Session, check_held, checked_pin, found, pin_of
 from octavo.engine.start_log import log_start
@@ -26,7 +29,7 @@ from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, Pro
 from octavo.hub import resolve
 from octavo.hub.files import ModelFiles
 from octavo.request.control import EngineLoad
-from octavo.request.ledger import RequestLedger
+from octavo.request.ledger import Delivered, RequestLedger
 from octavo.request.orders import MAX_TRACE_EVENTS, PauseMode, RecordLimits, StartProfile
 from octavo.request.outputs import RequestOutput
 from octavo.request.params import SamplingParams
@@ -139,10 +142,11 @@ class AsyncLLM:
         options = RequestOptions(
             tenant=tenant, priority=priority, cache_salt=cache_salt, pin=pin_of(session), group=group, alias=alias
         )
+        came_s = received_s()
         request_id = request_id or f"async-{self._client.number}-{next(self._request_ids)}"
         prepared = self._input.prepare(request_id, prompt, params, options)
         self._refuse_live(prepared.request_id)
-        return self._stream(RequestStream(prepared, self._words.tokenizer))
+        return self._stream(RequestStream(prepared, self._words.tokenizer), came_s)
 
     async def embed(
         self,
@@ -166,10 +170,11 @@ class AsyncLLM:
             QueueFullError, EngineDeadError: as of `generate`.
         """
         options = RequestOptions(tenant=tenant, priority=priority, cache_salt=cache_salt, group=group, alias=alias)
+        came_s = received_s()
         name = request_id or f"async-{next(self._request_ids)}"
         prepared = self._input.prepare_pooled(name, prompt, params or PoolingParams(), options)
         async with contextlib.aclosing(
-            self._stream(EmbeddingStream(prepared, prompt if isinstance(prompt, str) else None))
+            self._stream(EmbeddingStream(prepared, prompt if isinstance(prompt, str) else None), came_s)
         ) as outputs:
             return await anext(outputs)
 
@@ -177,14 +182,14 @@ class AsyncLLM:
         if request_id in self._live:
             raise InvalidRequestError("request_id", request_id, "a live request has this id already")
 
-    async def _stream(self, stream: OutputStream[Result]) -> AsyncGenerator[Result, None]:
+    async def _stream(self, stream: OutputStream[Result], came_s: float) -> AsyncGenerator[Result, None]:
         self._refuse_live(stream.request.request_id)  # another one may have begun since this one was made
         core_ids = [choice.request_id for choice in stream.request.choices]
         queue = self._client.register(core_ids)
         self._live[stream.request.request_id] = stream
         try:
             for choice in stream.request.choices:
-                await self._client.submit(choice)
+                await self._client.submit(replace(choice, received_s=came_s, sent_s=time.monotonic()))
             while not stream.finished:
                 delta = await self._next(queue, stream)
                 if delta is not None:
@@ -194,6 +199,9 @@ class AsyncLLM:
             self._client.forget(core_ids)
             with contextlib.suppress(EngineDeadError):
                 await asyncio.shield(self._client.abort(stream.unfinished_ids))
+            if RECEIVED_S.get() is None:  # else whoever took it in knows better when it has left
+                first = stream.request.choices[0]
+                self.note_delivery(first.group, tenant=first.tenant)
 
     async def _next(
         self, queue: "asyncio.Queue[RequestOutput | EngineDeadError]", stream: OutputStream[Result]
@@ -204,8 +212,17 @@ class AsyncLLM:
         raise_refusal(item)
         delta, ended_early = stream.push(item)
         if ended_early:
-            await self._client.end([item.request_id])
+            for stats in await self._client.end([item.request_id]):
+                delta = stream.with_ledger(delta, stats)
         return delta
+
+    def note_delivery(self, group: str, *, tenant: str = "") -> None:
+        """The answer of a request has left, all of it: its ledger ends here. Of several calls the last counts.
+
+        Args:
+            group: as of `generate`; a request of its own is named by its id.
+        """
+        self._client.note_delivery(Delivered(tenant=tenant, group=group, delivered_s=time.monotonic()))
 
     def render_chat(
         self,

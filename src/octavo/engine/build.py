@@ -19,7 +19,9 @@ from octavo.engine.grammars import StructuredOutput, load_tokenizer, with_gramma
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.kv_sockets import EventSockets, bind_sockets
 from octavo.engine.kv_tiers import open_tiers
+from octavo.engine.ledger_prices import LedgerPrices, ledger_prices
 from octavo.engine.logits_processors import load_processors
+from octavo.engine.machine_rates import kept_rates
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
@@ -34,13 +36,14 @@ from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.protocols import ProgramExecutor, Proposer, Sampler
 from octavo.execution.runner import Runner
 from octavo.execution.weights import load_model, weight_bytes
+from octavo.hub.cache import default_root
 from octavo.hub.files import ModelFiles
 from octavo.kv.manager import KVManager
 from octavo.kv.pins import Pins
 from octavo.kv.spec import bytes_per_token
 from octavo.kv.tiers import Tiers
 from octavo.model.program import Program
-from octavo.platform.cpu import describe_machine
+from octavo.platform.cpu import CpuMachine, describe_machine
 from octavo.scheduling.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -110,8 +113,7 @@ def _build(
     times.mark("program", clock())
     machine = describe_machine()
     threads, isa = _threads(config, machine.usable_cores), _native.resolve_isa(config.execution.isa)
-    programs = [loaded.program for loaded in (first, beside) if loaded is not None]
-    config = replace(config, scheduler=with_step_size(config.scheduler, programs, threads, isa))
+    config = replace(config, scheduler=with_step_size(config.scheduler, _programs(first, beside), threads, isa))
     draft_bytes = 0 if second is None else second.num_weight_bytes
     num_weight_bytes = sum(weight_bytes(first.weights).values()) + draft_bytes
     free_bytes = machine.available_memory_bytes - num_weight_bytes
@@ -166,7 +168,17 @@ def _build(
         draft_kv_bytes_per_token=memory.beside_bytes_per_token,
         start_s=times.seconds,
     )
-    return EngineCore(scheduler, runner, clock, publisher, desk, grammars, recorder, executors.profiler()), info
+    prices = _prices(first, memory, scheduler, machine)
+    return EngineCore(scheduler, runner, clock, publisher, desk, grammars, recorder, executors.profiler(), prices), info
+
+
+def _prices(first: Loaded, memory: MemoryPlan, scheduler: Scheduler, machine: CpuMachine) -> LedgerPrices:
+    rates = kept_rates(default_root(), machine)
+    return ledger_prices(first.program, first.weights, memory.layout, scheduler.reaches, rates)
+
+
+def _programs(first: Loaded, beside: Loaded | None) -> list[Program]:
+    return [loaded.program for loaded in (first, beside) if loaded is not None]
 
 
 def _threads(config: EngineConfig, usable_cores: int) -> int:

@@ -28,9 +28,9 @@ from octavo.errors import (
 )
 from octavo.request import orders
 from octavo.request.control import ControlReply, ControlRequest, EngineLoad
-from octavo.request.ledger import RequestLedger
+from octavo.request.ledger import Delivered, RequestLedger
 from octavo.request.orders import Order, PauseMode, RecordLimits
-from octavo.request.outputs import RequestOutput
+from octavo.request.outputs import RequestOutput, RequestStats
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.profile import Profile, ProfileState
 from octavo.request.request import GenerateRequest
@@ -253,9 +253,14 @@ class CoreClient:
         """See `Profiler.stop`."""
         return msgspec.convert(await self._ask(orders.StopProfile(number)), Profile)
 
-    async def end(self, request_ids: list[str]) -> None:
-        """Like `abort`, for requests that have ended well."""
-        await self._ask(orders.End(request_ids))
+    async def end(self, request_ids: list[str]) -> list[RequestStats]:
+        """Like `abort`, for requests that have ended well. Returns the ledgers of those that were live."""
+        return msgspec.convert(await self._ask(orders.End(request_ids)), list[RequestStats])
+
+    def note_delivery(self, note: Delivered) -> None:
+        """Tells the core that an answer has left. Nothing comes back, and a core that is gone need not know."""
+        if self.alive:
+            self._to_core.send_multipart([Kind.NOTE.frame, wire.encoder.encode(note)])
 
     async def open_session(
         self, tenant: str, pin: PinRequest, token_ids: Sequence[int] = (), cache_salt: str | None = None

@@ -10,6 +10,7 @@ import msgspec
 
 from octavo.engine.grammar_desk import GrammarDesk
 from octavo.engine.kv_publisher import KVPublisher
+from octavo.engine.ledger_prices import LedgerPrices
 from octavo.engine.ledgers import Ledgers
 from octavo.engine.profiler import Profiler
 from octavo.engine.refusals import REFUSALS, refusal_of, refused_output
@@ -21,7 +22,7 @@ from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import wait_for_any
 from octavo.execution.protocols import StepExecutor
 from octavo.request.control import EngineLoad
-from octavo.request.ledger import ChoiceLedger, RequestLedger
+from octavo.request.ledger import ChoiceLedger, Delivered, RequestLedger
 from octavo.request.orders import PauseMode
 from octavo.request.outputs import FinishReason, RequestOutput, RequestStats
 from octavo.request.pin import PinRequest, SessionState
@@ -54,6 +55,7 @@ class EngineCore:
         grammars: GrammarDesk | None = None,
         recorder: StepRecorder | None = None,
         profiler: Profiler | None = None,
+        prices: LedgerPrices | None = None,
     ) -> None:
         """
         Args:
@@ -63,6 +65,7 @@ class EngineCore:
             grammars: for answers of a given shape; None: the scheduler refuses them.
             recorder: is told of every step; the core closes it. None: one that nobody follows.
             profiler: for this clock; None: one that knows no ops.
+            prices: of the model's work. None: ledgers count it, without prices.
         """
         self.profiler = profiler or Profiler(clock)
         self.profiler.live = partial(_live, scheduler)
@@ -70,7 +73,7 @@ class EngineCore:
         """Where the profiler's first profile goes at the end; None: it has not been started."""
         self._scheduler = scheduler
         self._executor = executor
-        self._clock = clock
+        self._clock = self.clock = clock
         self._publisher = publisher
         self._desk = desk
         self._grammars = grammars
@@ -83,6 +86,7 @@ class EngineCore:
         self._waits = False
         """Nothing ran when the core was stepped last, although there was work, and nothing has come since."""
         self._ledgers = Ledgers()
+        self._prices = prices
         self._rates = StepRates()
         self._recorder = StepRecorder() if recorder is None else recorder
         self.before_landing: Callable[[StepPlan], None] = _nobody
@@ -135,8 +139,7 @@ class EngineCore:
             if request is not None:
                 now_s = self._clock()
                 self._scheduler.abort(request_id, now_s)
-                stats = request.ledger(now_s)
-                self._close_ledger(request_id, FinishReason.ABORT, stats)
+                stats = self._close_ledger(request_id, FinishReason.ABORT, request.ledger(now_s))
                 outputs.append(RequestOutput(request_id=request_id, finish_reason=FinishReason.ABORT, stats=stats))
         return outputs
 
@@ -145,15 +148,18 @@ class EngineCore:
         found = self._ledgers.live_ids(tenant, names)
         return list(found), self.cancel([request_id for ids in found.values() for request_id in ids])
 
-    def end(self, request_ids: Iterable[str]) -> None:
-        """Like `abort`, for requests that have ended well: their clients have found stop strings."""
+    def end(self, request_ids: Iterable[str]) -> list[RequestStats]:
+        """Like `abort`, for requests that have ended well: their clients have found stop strings. Returns the ledgers
+        of those that were live."""
         self._waits = False
+        ledgers = []
         for request_id in request_ids:
             request = self._scheduler.live(request_id)
             if request is not None:
                 now_s = self._clock()
                 self._scheduler.end(request_id, now_s)
-                self._close_ledger(request_id, FinishReason.STOP, request.ledger(now_s))
+                ledgers.append(self._close_ledger(request_id, FinishReason.STOP, request.ledger(now_s)))
+        return ledgers
 
     def ledger(self, tenant: str, name: str) -> RequestLedger | None:
         """The ledger of an API request of a tenant, live or recent; None if there is none of this id or name."""
@@ -164,7 +170,8 @@ class EngineCore:
         return self._ledgers.live(self._look, self._clock())
 
     def _look(self, request_id: str) -> ChoiceLedger:
-        return _look_at(self._scheduler, request_id, self._clock())
+        choice = _look_at(self._scheduler, request_id, self._clock())
+        return msgspec.structs.replace(choice, stats=self._priced(choice.stats))
 
     def pause(self, mode: PauseMode) -> list[RequestOutput]:
         """Begins a pause, or goes on in another mode; `resume` ends it. Steps in flight still land.
@@ -234,14 +241,12 @@ class EngineCore:
                 self._publisher.flush()  # stores may have reported something
             if self._recorder.beat_due_s is not None:
                 self._recorder.beat(self._scheduler.surroundings()[0], self._clock())
-            self._close_ledgers(refused)
-            return refused
+            return self._close_ledgers(refused)
         self.before_landing(self._in_flight[-1])
         result = self._stepping.land()
         landed = self._clock()
         plan = self._in_flight.popleft()
-        outputs = refused + self._scheduler.update(plan, result, landed)
-        self._close_ledgers(outputs)
+        outputs = self._close_ledgers(refused + self._scheduler.update(plan, result, landed))
         self._rates.measured(plan, result.timings)
         if self._desk is not None:
             self._desk.landed(result.step)
@@ -264,14 +269,26 @@ class EngineCore:
         self._recorder.landed(plan, result, Landing(landed, updated, ended, self.has_work))
         return outputs
 
-    def _close_ledgers(self, outputs: Iterable[RequestOutput]) -> None:
-        for output in outputs:
+    def _close_ledgers(self, outputs: list[RequestOutput]) -> list[RequestOutput]:
+        """The same outputs, the last ones of requests with their ledgers closed."""
+        for place, output in enumerate(outputs):
             if output.finish_reason is not None and output.stats is not None:
-                self._close_ledger(output.request_id, output.finish_reason, output.stats)
+                stats = self._close_ledger(output.request_id, output.finish_reason, output.stats)
+                outputs[place] = msgspec.structs.replace(output, stats=stats)
+        return outputs
 
-    def _close_ledger(self, request_id: str, reason: FinishReason, stats: RequestStats) -> None:
+    def _close_ledger(self, request_id: str, reason: FinishReason, stats: RequestStats) -> RequestStats:
+        stats = self._priced(stats)
         self._ledgers.closed(request_id, reason, stats)
         self.profiler.closed(request_id, reason, stats)
+        return stats
+
+    def _priced(self, stats: RequestStats) -> RequestStats:
+        return stats if self._prices is None else self._prices.price(stats)
+
+    def delivered(self, note: Delivered) -> None:
+        """The answer of an API request has left, or its client has; a note about one that is forgotten is ignored."""
+        self._ledgers.delivered(note)
 
     def _plan_ahead(self) -> None:
         while len(self._in_flight) < self._scheduler.max_in_flight:

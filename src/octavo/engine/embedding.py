@@ -1,7 +1,7 @@
 """Vectors of prompts on their way from the core to callers."""
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from sys import byteorder
 
 from octavo.engine.input import PreparedRequest
@@ -64,3 +64,7 @@ class EmbeddingStream:
             stats=stats,
         )
         return whole, False
+
+    def with_ledger(self, result: EmbeddingOutput | None, stats: RequestStats) -> EmbeddingOutput | None:
+        """See `OutputStream.with_ledger`."""
+        return None if result is None else replace(result, stats=stats)

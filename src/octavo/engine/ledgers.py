@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
-from octavo.request.ledger import ChoiceLedger, RequestLedger
+from octavo.request.ledger import ChoiceLedger, Delivered, RequestLedger
 from octavo.request.outputs import FinishReason, RequestStats
 from octavo.request.request import GenerateRequest
 
@@ -33,6 +34,7 @@ class _Record:
     """Of its first sequence. When that comes again the id is used anew, for another request."""
     live: dict[str, None] = field(default_factory=dict)
     ended: list[bytes] = field(default_factory=list)
+    delivered_s: float | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -91,6 +93,12 @@ class Ledgers:
             self.num_bytes += record.num_bytes
             self._forget_oldest()
 
+    def delivered(self, note: Delivered) -> None:
+        """The answer of a request has left; no-op if it is forgotten."""
+        record = self._records.get((note.tenant, note.group))
+        if record is not None:
+            record.delivered_s = note.delivered_s
+
     def _forget_oldest(self) -> None:
         while self._ended and (len(self._ended) > self._max_recent or self.num_bytes > self._max_bytes):
             self._forget(next(iter(self._ended)))
@@ -128,7 +136,8 @@ Look = Callable[[str], ChoiceLedger]
 
 
 def _ledger(record: _Record, look: Look, now_s: float) -> RequestLedger:
-    choices = [_decode(choice) for choice in record.ended] + [look(request_id) for request_id in record.live]
+    ended = [_delivered(_decode(choice), record.delivered_s) for choice in record.ended]
+    choices = ended + [look(request_id) for request_id in record.live]
     return RequestLedger(
         request_id=record.group,
         tenant=record.tenant,
@@ -137,3 +146,10 @@ def _ledger(record: _Record, look: Look, now_s: float) -> RequestLedger:
         choices=sorted(choices, key=lambda choice: (choice.stats.arrival_s, len(choice.request_id), choice.request_id)),
         now_s=now_s,
     )
+
+
+def _delivered(choice: ChoiceLedger, delivered_s: float | None) -> ChoiceLedger:
+    """A choice whose client has gone before its end was never delivered."""
+    if delivered_s is None or choice.stats.finished_s is None or delivered_s < choice.stats.finished_s:
+        return choice
+    return replace(choice, stats=replace(choice.stats, delivered_s=delivered_s))

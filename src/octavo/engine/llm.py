@@ -97,12 +97,13 @@ class LLM:
 
         A request that fails while running ends with finish_reason `error` and its `error`; the others are untouched.
         """
+        came_s = self._engine.clock()
         listed = _as_list(prompts)
         each = _per_prompt(params, len(listed), SamplingParams)
         if session is not None and len(listed) != 1:
             raise InvalidRequestError("session", session, f"goes with one prompt, not with {len(listed)}")
         prepared = [self._prepare(prompt, p, session) for prompt, p in zip(listed, each, strict=True)]
-        return self._run(prepared, listed)
+        return self._run(prepared, listed, came_s)
 
     def chat(
         self,
@@ -131,6 +132,7 @@ class LLM:
 
         A request that fails while running has an `error` and no vector; the others are untouched.
         """
+        came_s = self._engine.clock()
         listed = _as_list(prompts)
         each = _per_prompt(params, len(listed), PoolingParams)
         streams = [
@@ -140,7 +142,7 @@ class LLM:
             )
             for prompt, p in zip(listed, each, strict=True)
         ]
-        with contextlib.closing(self._engine.run(streams)) as outputs:
+        with contextlib.closing(self._engine.run(streams, came_s)) as outputs:
             by_id = {output.request_id: output for output in outputs}
         return [by_id[stream.request.request_id] for stream in streams]
 
@@ -148,9 +150,10 @@ class LLM:
         self, prompt: Prompt, params: SamplingParams | None = None, *, session: Session | None = None
     ) -> Iterator[GenerationDelta]:
         """Generates for one prompt, yielding deltas; leaving the loop early aborts the request."""
+        came_s = self._engine.clock()
         prepared = self._prepare(prompt, params or SamplingParams(), session)
         stream = RequestStream(prepared, self._words.tokenizer)
-        yield from self._engine.run([stream])
+        yield from self._engine.run([stream], came_s)
 
     def render_chat(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of a conversation under the model's chat template, ready for an answer."""
@@ -173,7 +176,7 @@ class LLM:
         token_ids = self._input.encode(prompt)
         prepared = self._prepare(token_ids, WARM_UP, pin)  # refuses what could not run before a session is opened
         self._engine.ask(lambda core: core.open_session("", pin, token_ids))
-        for delta in self._engine.run([RequestStream(prepared, None)]):
+        for delta in self._engine.run([RequestStream(prepared, None)], self._engine.clock()):
             last = delta.choice
         check_held(last)
         return self.session(pin.session_id)
@@ -251,15 +254,15 @@ class LLM:
     def _next_id(self) -> str:
         return f"local-{next(self._request_ids)}"
 
-    def _run(self, prepared: list[PreparedRequest], prompts: list[Prompt]) -> list[GenerationOutput]:
+    def _run(self, prepared: list[PreparedRequest], prompts: list[Prompt], came_s: float) -> list[GenerationOutput]:
         streams = [RequestStream(request, self._words.tokenizer) for request in prepared]
         collectors = {
             request.request_id: OutputCollector(request, prompt if isinstance(prompt, str) else None)
             for request, prompt in zip(prepared, prompts, strict=True)
         }
-        with contextlib.closing(self._engine.run(streams)) as deltas:
+        with contextlib.closing(self._engine.run(streams, came_s)) as deltas:
             for delta in deltas:
-                collectors[delta.request_id].add(delta)
+                collectors[delta.request_id].add(delta, self._engine.clock())
         return [collectors[request.request_id].output() for request in prepared]
 
 

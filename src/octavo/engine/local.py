@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from octavo import _native
 from octavo.engine.core import EngineCore
 from octavo.engine.output_processor import OutputStream
@@ -38,14 +40,16 @@ class _Run(Generic[Result]):
     def waits(self) -> bool:
         return bool(self.open) and not self.deltas
 
-    def push(self, output: RequestOutput) -> bool:
-        """Takes an output; True if its request ended here before it did in the core."""
-        delta, ended_early = self.stream_by_id[output.request_id].push(output)
+    def push(self, output: RequestOutput, core: EngineCore) -> None:
+        """Takes an output; ends its request in the core if it has ended here before it did there."""
+        stream = self.stream_by_id[output.request_id]
+        delta, ended_early = stream.push(output)
+        for stats in core.end([output.request_id]) if ended_early else []:
+            delta = stream.with_ledger(delta, stats)
         if ended_early or output.finish_reason is not None:
             del self.open[output.request_id]
         if delta is not None:
             self.deltas.append(delta)
-        return ended_early
 
 
 class LocalEngine:
@@ -53,6 +57,8 @@ class LocalEngine:
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
+        self.clock = core.clock
+        """Of ledgers."""
         self._changed = threading.Condition()
         """Guards `_busy`; notified when the core is free again, with whatever a step has brought."""
         self._busy = False
@@ -70,15 +76,20 @@ class LocalEngine:
         atexit.unregister(_keep_all_cores)  # the last to be registered is the first to be called, so while steps may
         atexit.register(_keep_all_cores)  # still run, whoever runs them
 
-    def run(self, streams: Sequence[OutputStream[Result]]) -> Generator[Result, None, None]:
+    def run(self, streams: Sequence[OutputStream[Result]], came_s: float) -> Generator[Result, None, None]:
         """Runs requests, yielding what comes of them; leaving the loop early ends those that still run.
+
+        Args:
+            came_s: when they were asked for, on `clock`.
 
         Raises:
             EngineDeadError: the engine is closed, or a step was broken off.
         """
         run = _Run(streams)
         self._run_by_id.update(dict.fromkeys(run.open, run))
-        self._arrived.extend(choice for stream in streams for choice in stream.request.choices)
+        choices = [choice for stream in streams for choice in stream.request.choices]
+        sent_s = self.clock()
+        self._arrived.extend(msgspec.structs.replace(choice, received_s=came_s, sent_s=sent_s) for choice in choices)
         try:
             while run.deltas or run.open:
                 while run.deltas:
@@ -187,8 +198,7 @@ class LocalEngine:
             run = self._run_by_id.get(output.request_id)
             if run is None:
                 continue  # given up in mid-step
-            if run.push(output):
-                core.end([output.request_id])
+            run.push(output, core)
             if output.request_id not in run.open:
                 del self._run_by_id[output.request_id]
 

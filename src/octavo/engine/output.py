@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from octavo.request.ledger import ChoiceLedger, RequestLedger
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
 
 
@@ -212,3 +213,19 @@ class GenerationOutput:
     def ledger(self) -> tuple[RequestStats | None, ...]:
         """Per choice: what happened to it, in tokens, steps and seconds."""
         return tuple(choice.stats for choice in self.outputs)
+
+    @property
+    def request_ledger(self) -> RequestLedger:
+        """The same as `/v1/requests/{id}` has it; `octavo.request.ledger_form` writes it down."""
+        choices = [
+            ChoiceLedger(
+                request_id=f"{self.request_id}-{choice.index}",
+                state="finished",
+                finish_reason=choice.finish_reason,
+                stats=choice.stats,
+            )
+            for choice in self.outputs
+            if choice.stats is not None
+        ]
+        ends = [one.stats.delivered_s or one.stats.finished_s or one.stats.arrival_s for one in choices]
+        return RequestLedger(request_id=self.request_id, choices=choices, now_s=max(ends, default=0.0))

@@ -4,6 +4,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from octavo.engine.input import PreparedRequest
 from octavo.engine.output import ChoiceDelta, CompletionOutput, GenerationDelta, GenerationOutput
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput, RequestStats
@@ -11,7 +13,7 @@ from octavo.request.params import SamplingParams
 from octavo.text.stream import TextStream
 from octavo.text.tokenizer import Tokenizer
 
-Result_co = TypeVar("Result_co", covariant=True)
+Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +113,7 @@ def _open_text(params: SamplingParams, tokenizer: Tokenizer | None) -> TextStrea
     )
 
 
-class OutputStream(Protocol[Result_co]):
+class OutputStream(Protocol[Result]):
     """A request while it runs: makes of the core's outputs what its caller gets."""
 
     request: PreparedRequest
@@ -126,9 +128,13 @@ class OutputStream(Protocol[Result_co]):
         """Core request ids still running; to be aborted when the caller goes away."""
         ...
 
-    def push(self, output: RequestOutput) -> tuple[Result_co | None, bool]:
+    def push(self, output: RequestOutput) -> tuple[Result | None, bool]:
         """Takes one core output. Returns what to show, if anything, and whether that core request has ended here
         before it did in the core. Nothing raises out of here, for whoever pushes may do so for others."""
+        ...
+
+    def with_ledger(self, result: Result | None, stats: RequestStats) -> Result | None:
+        """What was to be shown when a core request ended here, with the ledger that the core closed for that."""
         ...
 
 
@@ -167,6 +173,12 @@ class RequestStream:
             delta = choice.fail(problem, output)
         ended_early = choice.finished and output.finish_reason is None
         return (None if delta is None else self._wrap(delta)), ended_early
+
+    def with_ledger(self, result: GenerationDelta | None, stats: RequestStats) -> GenerationDelta | None:
+        """See `OutputStream.with_ledger`."""
+        if result is None:
+            return None
+        return msgspec.structs.replace(result, choice=msgspec.structs.replace(result.choice, stats=stats))
 
     def _note_prompt(self, output: RequestOutput) -> None:
         if output.stats is not None and self._num_cached_tokens is None:
@@ -208,8 +220,12 @@ class OutputCollector:
         self._num_cached_tokens = 0
         self._prompt_logprobs: tuple[LogprobRow | None, ...] | None = None
 
-    def add(self, delta: GenerationDelta) -> None:
-        """Takes the next delta of any choice."""
+    def add(self, delta: GenerationDelta, now_s: float) -> None:
+        """Takes the next delta of any choice.
+
+        Args:
+            now_s: with the last one its ledger ends.
+        """
         choice = delta.choice
         collected = self._choices[choice.index]
         collected.text.append(choice.text)
@@ -219,7 +235,8 @@ class OutputCollector:
         collected.finish_reason = choice.finish_reason
         collected.stop_reason = choice.stop_reason
         collected.error = choice.error
-        collected.stats = choice.stats
+        if choice.stats is not None:
+            collected.stats = msgspec.structs.replace(choice.stats, delivered_s=now_s)
         self._num_cached_tokens = delta.num_cached_tokens
         self._prompt_logprobs = delta.prompt_logprobs or self._prompt_logprobs
 

@@ -138,7 +138,11 @@ class CoreLoop:
             self._poller.register(socket, zmq.POLLIN)
         for waker in core.wakers:
             self._poller.register(waker, zmq.POLLIN)
-        self._handlers = {Kind.REQUEST.frame: self._take_request, Kind.CONTROL.frame: self._take_control}
+        self._handlers = {
+            Kind.REQUEST.frame: self._take_request,
+            Kind.CONTROL.frame: self._take_control,
+            Kind.NOTE.frame: self._take_note,
+        }
         self._commands: dict[type, Callable[[Any], object]] = {
             orders.Abort: self._abort,
             orders.End: self._end,
@@ -212,6 +216,9 @@ class CoreLoop:
             self._lines.disown([refusal.request_id])
             self._lines.send(client, Kind.OUTPUTS, [refusal])
 
+    def _take_note(self, client: int, payload: bytes) -> None:
+        self._core.delivered(wire.decode_note(payload))
+
     def _take_control(self, client: int, payload: bytes) -> None:
         try:
             reply = self._obey(wire.decode_control(payload))
@@ -229,9 +236,10 @@ class CoreLoop:
         self._core.abort(order.request_ids)
         self._lines.disown(order.request_ids)
 
-    def _end(self, order: orders.End) -> None:
-        self._core.end(order.request_ids)
+    def _end(self, order: orders.End) -> object:
+        ledgers = self._core.end(order.request_ids)
         self._lines.disown(order.request_ids)
+        return ledgers
 
     def _cancel(self, order: orders.Cancel) -> None:
         self._send_outputs(self._core.cancel(order.request_ids))

@@ -2,7 +2,7 @@
 
 Every message is two frames, `[kind, payload]`, the payload in msgpack of the struct named below:
 
-    client -> core   request GenerateRequest | control ControlRequest
+    client -> core   request GenerateRequest | control ControlRequest | note Delivered
     core -> client   ready EngineInfo | failed Failure | outputs list[RequestOutput] | reply ControlReply
                      | dead Failure
 """
@@ -20,6 +20,7 @@ from octavo.errors import ConfigError
 from octavo.hub.files import ModelFiles
 from octavo.log import LogSettings
 from octavo.request.control import ControlReply, ControlRequest, Refusal
+from octavo.request.ledger import Delivered
 from octavo.request.outputs import RequestOutput
 from octavo.request.request import GenerateRequest
 
@@ -29,6 +30,7 @@ class Kind(StrEnum):
 
     REQUEST = "request"
     CONTROL = "control"
+    NOTE = "note"
     READY = "ready"
     FAILED = "failed"
     OUTPUTS = "outputs"
@@ -104,6 +106,7 @@ def decode_order(line: bytes) -> StartOrder:
 encoder = msgspec.msgpack.Encoder()
 decode_request = msgspec.msgpack.Decoder(GenerateRequest).decode
 decode_control = msgspec.msgpack.Decoder(ControlRequest).decode
+decode_note = msgspec.msgpack.Decoder(Delivered).decode
 decode_outputs = msgspec.msgpack.Decoder(list[RequestOutput]).decode
 decode_reply = msgspec.msgpack.Decoder(ControlReply).decode
 decode_info = msgspec.msgpack.Decoder(EngineInfo).decode

@@ -17,6 +17,16 @@ class ChoiceLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     stats: RequestStats
 
 
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+    """A note of a client to the core: the answer of an API request is out of its hands."""
+
+    tenant: str
+    group: str
+    """As of `GenerateRequest`."""
+    delivered_s: float
+    """When, on the clock that all processes of the machine share."""
+
+
 class RequestLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request of the API, live or finished. Holds nothing of its content."""
 

@@ -44,7 +44,8 @@ class Abort(_Command, frozen=True):
 
 
 class End(_Command, frozen=True):
-    """Like Abort, but they have ended well, at a stop string that their client has found."""
+    """Like Abort, but they have ended well, at a stop string that their client has found. The reply has the ledgers of
+    those that were live."""
 
     request_ids: list[str]
 

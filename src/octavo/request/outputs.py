@@ -32,10 +32,16 @@ class LogprobRow(msgspec.Struct, frozen=True, array_like=True):
 class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The request's ledger: what happened to it, in tokens, blocks, steps and seconds (engine core clock)."""
 
+    received_s: float | None = None
+    """When the client had it; None: it does not say."""
+    sent_s: float | None = None
+    """When the client sent it to the core, where it was taken in at `arrival_s`; None: it does not say."""
     arrival_s: float = 0.0
     first_scheduled_s: float | None = None
     first_token_s: float | None = None
     finished_s: float | None = None
+    delivered_s: float | None = None
+    """When the client had passed on all of the answer; None: it has not, or did not say so."""
     num_prompt_tokens: int = 0
     num_output_tokens: int = 0
     num_cached_tokens: int = 0
@@ -78,6 +84,26 @@ class RequestStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Why these are not all its full blocks, for the user."""
     account: Account | None = None
     """Where its time went and what ran for it; with the last output. None: such accounts are not kept."""
+
+    @property
+    def e2e_s(self) -> float:
+        """From when it was received to when its answer had left, as far as that is known; its phases add up to it."""
+        return sum(self.phases_s.values())
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        """Phase -> seconds, in the order in which they come: those of the client's side around those of the core
+        (`octavo.request.account.Phase`). `prepare`: until it was sent, rendered and tokenised; `submit`: until the
+        core, between two of its steps, took it in; `deliver`: from its end in the core until all of the answer had
+        left."""
+        sent_s = self.arrival_s if self.sent_s is None else self.sent_s
+        begin_s = sent_s if self.received_s is None else self.received_s
+        whole = {"prepare": sent_s - begin_s, "submit": self.arrival_s - sent_s}
+        if self.account is not None:
+            whole |= {str(phase): seconds for phase, seconds in self.account.phases_s.items()}
+        if self.finished_s is not None and self.delivered_s is not None:
+            whole["deliver"] = self.delivered_s - self.finished_s
+        return {phase: seconds for phase, seconds in whole.items() if seconds}
 
     @property
     def num_fresh_tokens(self) -> int:
@@ -129,3 +155,8 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     error_value: str = ""
     stats: RequestStats | None = None
     """Sent with the first and the last output."""
+
+    @property
+    def ledger(self) -> RequestStats | None:
+        """The whole ledger, with the last output."""
+        return self.stats if self.finish_reason is not None else None

@@ -27,6 +27,10 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Requests share cached prefixes only with requests of equal salt."""
     pin: PinRequest | None = None
     """The session that it belongs to."""
+    received_s: float | None = None
+    """When the API request came, on the clock that all processes of the machine share; None: nobody says."""
+    sent_s: float | None = None
+    """When this was sent to the engine core; None: nobody says."""
     group: str = ""
     """Id of the API request that it is a part of; empty: its own."""
     alias: str = ""

@@ -116,7 +116,12 @@ class SchedulerRequest:
         self.stop_token_id: int | None = None
         self.has_emitted = False
         """Whether an output with tokens has left."""
-        self.stats = RequestStats(arrival_s=arrival_s, num_prompt_tokens=len(token_ids))
+        self.stats = RequestStats(
+            received_s=request.received_s,
+            sent_s=request.sent_s,
+            arrival_s=arrival_s,
+            num_prompt_tokens=len(token_ids),
+        )
         self._eos_token_ids = frozenset(request.eos_token_ids)
         self._stop_token_ids = frozenset(request.params.stop_token_ids)
         self._ending_token_ids = self._eos_token_ids | self._stop_token_ids

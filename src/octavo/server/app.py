@@ -20,6 +20,7 @@ from octavo.server.api_keys import load_keys
 from octavo.server.busy_board import BusyBoard
 from octavo.server.context import ServerContext
 from octavo.server.conversation.dialect import Dialects
+from octavo.server.delivery import DeliveryNotes
 from octavo.server.endpoints import Answerer, Endpoint, EndpointRoute, describe, json_response
 from octavo.server.errors import ERROR_HANDLERS, ErrorBoundary
 from octavo.server.key_limits import KeyLimiter, LimitGuard
@@ -112,6 +113,7 @@ def build_app(server: ServerContext) -> Starlette:
     app = Starlette(
         routes=[EndpointRoute(endpoint) for endpoint in (*endpoints, Endpoint("GET", "/openapi.json", describe_api))],
         middleware=[
+            Middleware(DeliveryNotes, engine=server.engine, clock=server.clock),
             Middleware(Observer, metrics=server.metrics.http, clock=server.clock, logs_access=server.config.access_log),
             Middleware(AnthropicShape),
             Middleware(OriginGuard, allowed=server.config.allowed_origins),

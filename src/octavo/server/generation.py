@@ -11,6 +11,7 @@ from octavo.errors import EngineDrainingError, OctavoError, PinBudgetError, Queu
 from octavo.request.outputs import FinishReason
 from octavo.request.params import SamplingParams
 from octavo.request.pin import PinRequest
+from octavo.server.delivery import asks
 from octavo.server.errors import REQUEST_ID, ApiError
 from octavo.server.key_limits import METER
 from octavo.server.metrics import RequestTracker
@@ -56,6 +57,7 @@ def start(engine: ServingEngine, order: GenerationOrder) -> list[AsyncGenerator[
         )
         for index, prompt in enumerate(order.prompts)
     ]
+    asks(order.request_id, order.tenant)
     prompt_lens = [len(prompt) for prompt in order.prompts]
     METER.get().take_prompt(sum(prompt_lens))
     current_trace().asks(Asked(request_id=order.request_id, prompt_lens=prompt_lens, params=order.params))

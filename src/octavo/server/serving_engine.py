@@ -100,6 +100,10 @@ class ServingEngine(Protocol):
         """Ends API requests of a tenant, by group or alias; returns the groups that were live."""
         ...
 
+    def note_delivery(self, group: str, *, tenant: str = "") -> None:
+        """All of the answer of an API request has left, now. Nothing waits for it; one that is unknown is ignored."""
+        ...
+
     async def ledger(self, name: str, *, tenant: str = "") -> RequestLedger | None:
         """The ledger of an API request of a tenant, by group or alias; None: there is none."""
         ...

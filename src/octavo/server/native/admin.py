@@ -6,13 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
+from octavo.request.ledger_form import request_form
 from octavo.request.orders import PauseMode
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext
 from octavo.server.endpoints import json_response
 from octavo.server.errors import ApiError
 from octavo.server.fields import Honoured, RequestBody
-from octavo.server.native.requests import request_entry
 from octavo.server.respond import while_wanted
 
 Body = TypeVar("Body", bound=RequestBody)
@@ -92,7 +92,7 @@ class Admin:
         """The requests that have not ended, of all tenants, without their content."""
         now_s = self._server.wall_clock()
         live = await self._server.engine.live_requests()
-        data = [{**request_entry(ledger, now_s), "tenant": ledger.tenant} for ledger in live]
+        data = [{**request_form(ledger, now_s), "tenant": ledger.tenant} for ledger in live]
         return json_response({"object": "list", "data": data})
 
 

@@ -1,14 +1,13 @@
 """/v1/requests/{id} and /v1/abort: what becomes of a request, and its early end, for the key that made it. Requests of
 others do not exist for it."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
-from octavo.request.ledger import ChoiceLedger, RequestLedger
-from octavo.request.outputs import RequestStats
+from octavo.request.ledger_form import request_form
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext, tenant_of
 from octavo.server.endpoints import json_response
@@ -42,7 +41,7 @@ class Requests:
         if ledger is None:
             problem = f"there is no request {name[:100]!r}: it never reached the engine, or it ended long ago"
             raise ApiError(404, problem, code="request_not_found")
-        return json_response(request_entry(ledger, self._server.wall_clock()))
+        return json_response(request_form(ledger, self._server.wall_clock()))
 
     async def abort(self, request: Request) -> Response:
         """Ends requests of this key with finish reason `abort`: a stream ends, a whole answer comes with what there is.
@@ -66,60 +65,3 @@ def _names(body: AbortBody) -> list[str]:
         if not 1 <= len(name) <= MAX_NAME_CHARS:
             raise InvalidRequestError("request_ids", name, f"must hold 1 to {MAX_NAME_CHARS} characters each")
     return names
-
-
-def request_entry(ledger: RequestLedger, wall_s: float) -> dict[str, Any]:
-    """A request in JSON. Seconds count from its arrival; no clock of the engine leaves the server."""
-    arrival_s = min(choice.stats.arrival_s for choice in ledger.choices)
-    live = any(choice.finish_reason is None for choice in ledger.choices)
-    return {
-        "id": ledger.request_id,
-        "object": "request",
-        "x_request_id": ledger.alias or None,
-        "status": "live" if live else "finished",
-        "arrived_at": wall_s - (ledger.now_s - arrival_s),
-        "age_s": ledger.now_s - arrival_s,
-        "priority": ledger.priority,
-        "choices": [_choice_entry(index, choice, arrival_s) for index, choice in enumerate(ledger.choices)],
-    }
-
-
-def _speculation_entry(stats: RequestStats) -> dict[str, Any]:
-    """What came of the drafts of a choice."""
-    return {
-        "drafts": stats.num_drafts,
-        "draft_tokens": stats.num_draft_tokens,
-        "accepted_tokens": stats.num_accepted_draft_tokens,
-        "accepted_tokens_per_pos": stats.num_accepted_by_position,
-        "mean_acceptance_length": stats.mean_acceptance_length,
-        "saved_steps": stats.num_saved_steps,
-        "wasted_tokens": stats.num_wasted_draft_tokens,
-    }
-
-
-def _choice_entry(index: int, choice: ChoiceLedger, arrival_s: float) -> dict[str, Any]:
-    stats = choice.stats
-
-    def since(moment_s: float | None) -> float | None:
-        return None if moment_s is None else moment_s - arrival_s
-
-    return {
-        "index": index,
-        "state": choice.state,
-        "finish_reason": None if choice.finish_reason is None else str(choice.finish_reason),
-        "first_scheduled_s": since(stats.first_scheduled_s),
-        "first_token_s": since(stats.first_token_s),
-        "finished_s": since(stats.finished_s),
-        "prompt_tokens": stats.num_prompt_tokens,
-        "output_tokens": stats.num_output_tokens,
-        "cached_tokens": stats.num_cached_tokens,
-        "loaded_tokens": stats.num_loaded_tokens,
-        "computed_tokens": stats.num_computed_tokens,
-        "recomputed_tokens": stats.num_recomputed_tokens,
-        "preemptions": stats.num_preemptions,
-        "steps": stats.num_steps,
-        "max_blocks": stats.max_blocks,
-        "speculation": _speculation_entry(stats) if stats.num_drafts else None,
-        "pinned_tokens": stats.num_pinned_tokens,
-        "pin_problem": stats.pin_problem or None,
-    }

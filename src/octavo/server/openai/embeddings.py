@@ -17,6 +17,7 @@ from octavo.request.pooling import PoolingParams
 from octavo.server.access_log import FIGURES, RequestFigures
 from octavo.server.body import read_body
 from octavo.server.context import ServerContext, tenant_of
+from octavo.server.delivery import asks
 from octavo.server.endpoints import json_response
 from octavo.server.errors import REQUEST_ID, ApiError
 from octavo.server.key_limits import METER
@@ -147,6 +148,7 @@ class Embedding:
         return [self._data[index] for index in range(len(self._order.inputs))]
 
     async def _run_all(self) -> None:
+        asks(self._order.request_id, self._order.tenant)
         todo = iter(range(len(self._order.inputs)))
         most = WAITING_PER_PLACE * self._server.engine.info.max_num_seqs
         try:
