@@ -75,6 +75,12 @@ def check_times(span: CollectedSpan, arrived_ns: int, choice: dict[str, Any]) ->
         else:
             assert event not in span.story
     assert span.story.count("preempted") == choice["preemptions"]
+    phases = {name: value for name, value in span.attributes.items() if name.startswith("octavo.phase.")}
+    waits = [value for name, value in span.attributes.items() if name.startswith("octavo.wait.")]
+    whole_s = (span.at_ns("finished") - arrived_ns) / 1e9
+    assert sum(phases.values()) == pytest.approx(whole_s, abs=1e-3) and phases["octavo.phase.queue_s"] >= 0
+    waiting = sum(phases.get(f"octavo.phase.{phase}_s", 0.0) for phase in ("queue", "preempted", "stalled"))
+    assert sum(waits) == pytest.approx(waiting, abs=1e-3)
 
 
 def test_a_request_is_one_span_below_its_callers(server: RunningServer[AsyncLLM], collector: Collector) -> None:

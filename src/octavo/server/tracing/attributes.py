@@ -3,6 +3,7 @@ the rest. Nothing of the request's content, no key, no tenant."""
 
 from collections.abc import Mapping, Sequence
 
+from octavo.request.account import Account, WaitReason
 from octavo.request.outputs import RequestStats
 from octavo.request.params import SamplingParams
 from octavo.server.access_log import RequestFigures
@@ -91,4 +92,15 @@ def ledger_attributes(stats: Sequence[RequestStats]) -> Attributes:
     grammar_s = max((one.waited_for_grammar_s for one in stats), default=0.0)
     if grammar_s:
         about["octavo.waited_for_grammar_s"] = grammar_s
-    return about
+    accounts = [one.account for one in stats if one.account is not None]
+    return about | _account_attributes(accounts[0]) if len(stats) == len(accounts) == 1 else about
+
+
+def _account_attributes(account: Account) -> Attributes:
+    """Where the time of one sequence went, phase by phase, and what it waited for in those in which nothing ran."""
+    reasons: dict[WaitReason, float] = {}
+    for waits in account.waits_s.values():
+        for reason, seconds in waits.items():
+            reasons[reason] = reasons.get(reason, 0.0) + seconds
+    phases = {f"octavo.phase.{phase}_s": seconds for phase, seconds in account.phases_s.items()}
+    return {**phases, **{f"octavo.wait.{reason}_s": seconds for reason, seconds in reasons.items()}}
