@@ -1,14 +1,16 @@
 """The arithmetic of the benchmarks, on ledgers that can be worked out by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from octavo import LLM
-from octavo.bench.datasets import make_prompts, random_prompts
+from octavo.bench.datasets import Step, Talk, random_talks
 from octavo.bench.latency import measure_latency, spread
+from octavo.bench.load.settings import DatasetSettings
 from octavo.bench.report import as_lines, complete_figures, write_json
 from octavo.bench.throughput import measure_throughput
 from octavo.engine.output import CompletionOutput, EngineInfo, GenerationOutput
@@ -45,12 +47,11 @@ class StubLLM:
         self._saved = saved
         self._missing = missing
 
-    def generate(self, prompts: list[list[int]], params: SamplingParams) -> list[GenerationOutput]:
+    def generate(self, prompts: list[list[int]], params: list[SamplingParams]) -> list[GenerationOutput]:
         self.batches.append(prompts)
-        assert params.max_tokens is not None
-        assert params.ignore_eos
-        assert params.greedy
-        return [self._answer(index, prompt, params.max_tokens) for index, prompt in enumerate(prompts)]
+        assert all(each.ignore_eos and each.greedy for each in params)
+        counts = [each.max_tokens or 0 for each in params]
+        return [self._answer(i, *asked) for i, asked in enumerate(zip(prompts, counts, strict=True))]
 
     def _answer(self, index: int, prompt: list[int], count: int) -> GenerationOutput:
         begin = index / 10
@@ -78,6 +79,11 @@ class StubLLM:
         return GenerationOutput(request_id="r", prompt=None, prompt_token_ids=tuple(prompt), outputs=(choice,))
 
 
+def talks(count: int, length: int, output_len: int) -> list[Talk]:
+    settings = DatasetSettings(num_prompts=count, input_len=length, output_len=output_len, seed=1)
+    return random_talks(settings, INFO.vocab_size)
+
+
 def ticking(step: float) -> Any:
     """A clock that advances by `step` per look."""
     now = iter(range(1000))
@@ -86,8 +92,8 @@ def ticking(step: float) -> Any:
 
 def test_throughput_counts_everything_over_the_wall_time() -> None:
     stub = StubLLM()
-    prompts = random_prompts(6, 20, INFO.vocab_size, seed=1)
-    figures = measure_throughput(cast(LLM, stub), prompts, output_len=10, clock=ticking(3.0))
+    asked = talks(6, 20, output_len=10)
+    figures = measure_throughput(cast(LLM, stub), asked, clock=ticking(3.0))
     assert figures["elapsed_s"] == 3
     assert figures["output_tokens_per_s"] == 60 / 3
     assert figures["total_tokens_per_s"] == (60 + 120) / 3
@@ -97,18 +103,43 @@ def test_throughput_counts_everything_over_the_wall_time() -> None:
     assert figures["concurrency"] == 4
     assert figures["peak_memory_bytes"] > 10**6
     warm_up, measured = stub.batches
-    assert measured == prompts
-    assert warm_up[0] not in prompts
+    assert measured == [talk[0].token_ids for talk in asked]
+    assert warm_up[0] not in measured
+    assert (figures["num_prompts"], figures["input_len"], figures["output_len"]) == (6, 20, 10)
+
+
+def test_talks_bring_what_was_said_and_wait_for_answers() -> None:
+    """The first talk has two requests, of 6 and, with the answer of 3 ones, of 13 tokens; the second one of 5."""
+    stub = StubLLM()
+    asked: list[Talk] = [(Step([9] * 6, 3), Step([8] * 4, 2)), (Step([7] * 5, 4),)]
+    figures = measure_throughput(cast(LLM, stub), asked, clock=ticking(1.0))
+    _, first, second = stub.batches
+    assert first == [[9] * 6, [7] * 5]
+    assert second == [[9] * 6 + [1] * 3 + [8] * 4]
+    assert (figures["num_prompts"], figures["input_len"], figures["output_len"]) == (3, 8, 3)
+    assert (figures["output_tokens_per_s"], figures["total_tokens_per_s"]) == (9, 9 + 24)
+    assert figures["prefill_tokens_per_s"] == 24 - (1 + 1 + 3)
+
+
+def test_latency_of_talks_counts_each_round() -> None:
+    stub = StubLLM()
+    asked: list[Talk] = [(Step([9] * 8, 3), Step([8] * 5, 3))] * 4
+    figures = measure_latency(cast(LLM, stub), asked, batch_size=2, output_len=3)
+    assert [len(batch) for batch in stub.batches] == [2] * 4
+    assert figures["repeats"] == 2
+    assert figures["input_len"] == (8 + 16) / 2
+    assert figures["prefix_hit_rate"] == (2 + 4) / (8 + 16)
+    rates = [2 * (8 - 2) / 2.1, 2 * (16 - 4) / 2.1]
+    assert figures["prefill_tokens_per_s"]["median"] == pytest.approx(sum(rates) / 2)
 
 
 def test_latency_leaves_the_first_batch_out_and_splits_prefill_from_steps() -> None:
     stub = StubLLM()
-    prompts = random_prompts(6, 20, INFO.vocab_size, seed=1)
-    figures = measure_latency(cast(LLM, stub), prompts, batch_size=2, output_len=11)
+    figures = measure_latency(cast(LLM, stub), talks(6, 20, 11), batch_size=2, output_len=11)
     assert figures["repeats"] == 2
     assert len(stub.batches) == 3
     assert figures["prefill_s"] == pytest.approx({"median": 2.1, "p10": 2.1, "p90": 2.1})
-    assert figures["prefill_tokens_per_s"]["median"] == pytest.approx(40 / 2.1)
+    assert figures["prefill_tokens_per_s"]["median"] == pytest.approx(30 / 2.1)  # a quarter was cached
     assert figures["decode_step_s"]["median"] == pytest.approx(0.5)
     assert figures["decode_tokens_per_s"]["median"] == pytest.approx(4)
 
@@ -116,8 +147,7 @@ def test_latency_leaves_the_first_batch_out_and_splits_prefill_from_steps() -> N
 def test_a_step_is_a_step_also_where_it_brings_several_tokens() -> None:
     """Two requests of 11 tokens in 5 s: the one whose drafts saved less took 1 + 4 steps."""
     stub = StubLLM(saved=(8, 6))
-    prompts = random_prompts(4, 20, INFO.vocab_size, seed=1)
-    figures = measure_latency(cast(LLM, stub), prompts, batch_size=2, output_len=11)
+    figures = measure_latency(cast(LLM, stub), talks(4, 20, 11), batch_size=2, output_len=11)
     assert figures["decode_step_s"]["median"] == pytest.approx(5 / 4)
     assert figures["decode_tokens_per_s"]["median"] == pytest.approx(20 / 5)
     assert (figures["draft_tokens"], figures["saved_steps"], figures["wasted_draft_tokens"]) == (20, 14, 6)
@@ -125,24 +155,24 @@ def test_a_step_is_a_step_also_where_it_brings_several_tokens() -> None:
 
 
 def test_throughput_tells_what_came_of_drafts() -> None:
-    prompts = random_prompts(2, 20, INFO.vocab_size, seed=1)
-    figures = measure_throughput(cast(LLM, StubLLM(saved=(8, 6))), prompts, output_len=10, clock=ticking(3.0))
+    asked = talks(2, 20, output_len=10)
+    figures = measure_throughput(cast(LLM, StubLLM(saved=(8, 6))), asked, clock=ticking(3.0))
     assert (figures["draft_tokens"], figures["accepted_draft_tokens"], figures["saved_steps"]) == (20, 16, 14)
-    assert "draft_tokens" not in measure_throughput(cast(LLM, StubLLM()), prompts, output_len=10, clock=ticking(3.0))
+    assert "draft_tokens" not in measure_throughput(cast(LLM, StubLLM()), asked, clock=ticking(3.0))
 
 
 def test_a_measurement_that_lacks_tokens_is_none() -> None:
     with pytest.raises(RequestFailedError, match="3 of 4 tokens came"):
-        measure_throughput(cast(LLM, StubLLM(missing=1)), [[1, 2]], output_len=10)
+        measure_throughput(cast(LLM, StubLLM(missing=1)), [(Step([1, 2], 4),)])
 
 
 def test_what_does_not_fit_is_told_before_it_runs() -> None:
     with pytest.raises(
         InvalidRequestError, match="input_len=95: with --output-len 10 the context of 100 tokens leaves 90"
     ):
-        measure_throughput(cast(LLM, StubLLM()), [[1] * 95], output_len=10)
+        measure_throughput(cast(LLM, StubLLM()), [(Step([1] * 95, 10),)])
     with pytest.raises(ConfigError, match="output_len=1: must be at least 2"):
-        measure_latency(cast(LLM, StubLLM()), [[1]], batch_size=1, output_len=1)
+        measure_latency(cast(LLM, StubLLM()), talks(1, 1, 1), batch_size=1, output_len=1)
 
 
 def test_spread() -> None:
@@ -152,11 +182,16 @@ def test_spread() -> None:
 
 
 def test_prompts_are_the_same_everywhere_and_differ_by_seed() -> None:
-    prompts = make_prompts("random", 3, 5, 1000, seed=7)
-    assert prompts == [[331, 970, 154, 404, 666], [49, 74, 840, 548, 96], [374, 596, 59, 931, 519]]
-    assert prompts != make_prompts("random", 3, 5, 1000, seed=8)
-    with pytest.raises(ConfigError, match="dataset='sharegpt': known data sets: random"):
-        make_prompts("sharegpt", 1, 1, 10, 0)
+    settings = DatasetSettings(num_prompts=3, input_len=5, output_len=2, seed=7)
+    made = random_talks(settings, 1000)
+    assert made == [
+        (Step([331, 970, 154, 404, 666], 2),),
+        (Step([49, 74, 840, 548, 96], 2),),
+        (Step([374, 596, 59, 931, 519], 2),),
+    ]
+    assert made != random_talks(replace(settings, seed=8), 1000)
+    various = random_talks(replace(settings, num_prompts=50, range_ratio=0.6), 1000)
+    assert {len(talk[0].token_ids) for talk in various} == set(range(2, 9))
 
 
 def test_reports(tmp_path: Path) -> None:

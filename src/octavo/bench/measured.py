@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from octavo.bench.datasets import Step, Talk
 from octavo.engine.llm import LLM
 from octavo.engine.output import GenerationOutput
 from octavo.errors import InvalidRequestError, RequestFailedError
@@ -14,23 +15,45 @@ def fixed_length(output_len: int) -> SamplingParams:
     return SamplingParams(temperature=0, max_tokens=output_len, ignore_eos=True, detokenize=False)
 
 
-def run_batch(llm: LLM, prompts: Sequence[list[int]], output_len: int) -> list[RequestStats]:
-    """Generates for all prompts at once.
+def run_talks(llm: LLM, talks: Sequence[Talk]) -> list[list[RequestStats]]:
+    """Runs talks side by side: all their first requests at once, then, with what was said, all second ones, and so on.
 
     Returns:
-        The ledger of each request.
+        The ledgers of each of these rounds.
 
     Raises:
         InvalidRequestError: prompts and answers do not fit the context.
         RequestFailedError: a request did not yield what was asked, so the measurement means nothing.
     """
-    room = llm.info.max_model_len - output_len
-    longest = max(len(prompt) for prompt in prompts)
-    if longest > room:
-        problem = f"with --output-len {output_len} the context of {llm.info.max_model_len} tokens leaves {room}"
-        raise InvalidRequestError("input_len", longest, problem)
-    outputs = llm.generate([list(prompt) for prompt in prompts], fixed_length(output_len))
-    return [_ledger(output, output_len) for output in outputs]
+    said: list[list[int]] = [[] for _ in talks]
+    rounds: list[list[RequestStats]] = []
+    for position in range(max(map(len, talks))):
+        under_way = [number for number, talk in enumerate(talks) if position < len(talk)]
+        asked = [
+            Step(said[number] + talks[number][position].token_ids, talks[number][position].output_len)
+            for number in under_way
+        ]
+        answered = _run_round(llm, asked)
+        for number, step, output in zip(under_way, asked, answered, strict=True):
+            said[number] = [*step.token_ids, *output.outputs[0].token_ids]
+        rounds.append([_ledger(output, step.output_len) for step, output in zip(asked, answered, strict=True)])
+    return rounds
+
+
+def mean_len(lengths: Sequence[int]) -> float | int:
+    """The length of all where they have one, else their mean."""
+    return lengths[0] if len(set(lengths)) == 1 else sum(lengths) / len(lengths)
+
+
+def _run_round(llm: LLM, asked: Sequence[Step]) -> list[GenerationOutput]:
+    for step in asked:
+        room = llm.info.max_model_len - step.output_len
+        if len(step.token_ids) > room:
+            context = f"the context of {llm.info.max_model_len} tokens"
+            problem = f"with --output-len {step.output_len} {context} leaves {room}"
+            raise InvalidRequestError("input_len", len(step.token_ids), problem)
+    params = [fixed_length(step.output_len) for step in asked]
+    return llm.generate([list(step.token_ids) for step in asked], params)
 
 
 def draft_figures(ledgers: Iterable[RequestStats]) -> dict[str, float]:

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.bench.load.settings import PARTS, LoadSettings
+from octavo.bench.load.settings import PARTS, DatasetSettings, LoadSettings
 from octavo.cli.flags import Settings, with_config_file, with_settings
 from octavo.cli.terminal import load_model
 from octavo.cli.usage_errors import UsageError
@@ -28,17 +29,27 @@ InputLen = Annotated[int, typer.Option(help="Prompt tokens.", min=1)]
 OutputLen = Annotated[int, typer.Option(help="Tokens generated per prompt (end tokens are ignored).", min=1)]
 DataSeed = Annotated[int, typer.Option(help="Of the random prompts.")]
 ENGINE = (ModelConfig, CacheConfig, SchedulerConfig, SpeculationConfig, ExecutionConfig)
+OF_DATA = frozenset(part.name for part in fields(DatasetSettings))
+OWN = frozenset(
+    {
+        *("seed", "max_num_seqs", "chat_template", "served_model_name"),
+        *("input_len", "output_len", "num_prompts", "tokenizer", "think_s"),
+    }
+)
+"""Fields that measurements of the engine set themselves: words are counted by its own tokenizer, and nobody thinks."""
 
 
 @app.command()
-@with_settings(*ENGINE, leave_out=frozenset({"seed", "max_num_seqs", "chat_template", "served_model_name"}))
+@with_settings(*ENGINE, DatasetSettings, leave_out=OWN)
 def throughput(
     settings: Settings,
     input_len: InputLen = 128,
-    output_len: OutputLen = 128,
-    num_prompts: Annotated[int, typer.Option(help="Requests in all.", min=1)] = 32,
+    output_len: Annotated[
+        int | None,
+        typer.Option(help="Tokens generated per prompt; default: what the data set says, 128 where it says nothing."),
+    ] = None,
+    num_prompts: Annotated[int, typer.Option(help="Requests in all, or dialogues.", min=1)] = 32,
     max_concurrency: Annotated[int, typer.Option(help="Requests running at one time.", min=1)] = 16,
-    dataset: Annotated[str, typer.Option(help="`random`: random token ids.")] = "random",
     seed: DataSeed = 0,
     json_file: JsonFile = None,
 ) -> None:
@@ -48,19 +59,22 @@ def throughput(
     Examples:
       octavo bench throughput --input-len 128 --output-len 128 --num-prompts 32 --max-concurrency 16
       octavo bench throughput -m ./model.gguf --threads 2 --json out.json
+      octavo bench throughput --dataset sharegpt --dataset-path x.json --num-prompts 100
     """
-    from octavo.bench.datasets import make_prompts
+    from octavo.bench.datasets import make_talks
     from octavo.bench.report import complete_figures
     from octavo.bench.throughput import measure_throughput
 
-    with load_model(settings | {"max_num_seqs": max_concurrency}) as llm:
-        prompts = make_prompts(dataset, num_prompts, input_len, llm.info.vocab_size, seed)
-        figures = complete_figures(measure_throughput(llm, prompts, output_len), llm.info, settings)
+    given = {"input_len": input_len, "output_len": output_len, "num_prompts": num_prompts, "seed": seed}
+    engine, data = _engine_and_data(settings, given)
+    with load_model(engine | {"max_num_seqs": max_concurrency}) as llm:
+        talks = make_talks(data, llm, engine.get("model", ModelConfig.model))
+        figures = complete_figures(measure_throughput(llm, talks), llm.info, settings)
     _report(figures, json_file)
 
 
 @app.command()
-@with_settings(*ENGINE, leave_out=frozenset({"seed", "max_num_seqs", "chat_template", "served_model_name"}))
+@with_settings(*ENGINE, DatasetSettings, leave_out=OWN | {"range_ratio"})  # requests of a batch take as many steps
 def latency(
     settings: Settings,
     batch_size: Annotated[int, typer.Option(help="Requests side by side.", min=1)] = 1,
@@ -77,13 +91,16 @@ def latency(
       octavo bench latency --batch-size 1 --input-len 512 --output-len 128
       octavo bench latency --batch-size 16 --json out.json
     """
-    from octavo.bench.datasets import make_prompts
+    from octavo.bench.datasets import make_talks
     from octavo.bench.latency import measure_latency
     from octavo.bench.report import complete_figures
 
-    with load_model(settings | {"max_num_seqs": batch_size}) as llm:
-        prompts = make_prompts("random", batch_size * (repeats + 1), input_len, llm.info.vocab_size, seed)
-        figures = complete_figures(measure_latency(llm, prompts, batch_size, output_len), llm.info, settings)
+    count = batch_size * (repeats + 1)
+    given = {"input_len": input_len, "output_len": output_len, "num_prompts": count, "seed": seed}
+    engine, data = _engine_and_data(settings, given)
+    with load_model(engine | {"max_num_seqs": batch_size}) as llm:
+        talks = make_talks(data, llm, engine.get("model", ModelConfig.model))
+        figures = complete_figures(measure_latency(llm, talks, batch_size, output_len), llm.info, settings)
     _report(figures, json_file)
 
 
@@ -152,6 +169,17 @@ def startup(
     with download_progress() as progress:
         resolve(model, progress=progress)
     _report(measure_startup(model, repeats), json_file)
+
+
+def _engine_and_data(settings: Settings, given: Settings) -> tuple[Settings, DatasetSettings]:
+    """What the engine is told, and which prompts it gets.
+
+    Args:
+        given: fields of the data set that the command sets itself.
+    """
+    engine = {name: value for name, value in settings.items() if name not in OF_DATA}
+    data = {name: value for name, value in settings.items() if name in OF_DATA}
+    return engine, DatasetSettings(**data, **given)
 
 
 def _with_limits(settings: Settings, more_limits: list[str]) -> Settings:

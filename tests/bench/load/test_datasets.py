@@ -216,7 +216,7 @@ def test_tokenizers_of_which_no_prompts_can_be_made() -> None:
         vocab_size = 20
 
     with pytest.raises(ConfigError, match="has only 20 lower-case words"):
-        TokenWords(NoWords(), special=True)
+        TokenWords(NoWords(), special=True).draw(Random(1), 1)
 
     class Merging(LetterPairs):
         def encode(self, text: str, *, add_special: bool = True) -> list[int]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from random import Random
 from typing import Protocol
 
@@ -77,21 +78,27 @@ class TokenWords:
     Args:
         special: whether the server puts a beginning-of-text token before a prompt (completions; in a chat the
             template's tokens are not the prompt's).
-
-    Raises:
-        ConfigError: the tokenizer has too few such words.
     """
 
     def __init__(self, encoder: Encoder, special: bool) -> None:
         self._encoder = encoder
         self._special = len(encoder.encode("", add_special=True)) if special else 0
-        self._words = [word for word, _ in zip(_single_tokens(encoder), range(MOST_WORDS), strict=False)]
-        if len(self._words) < FEWEST_WORDS:
-            problem = f"has only {len(self._words)} lower-case words that are one token; no prompts can be made of them"
-            raise ConfigError("tokenizer", type(encoder).__name__, problem)
+
+    @cached_property
+    def _words(self) -> list[str]:
+        """Looked for when the first prompt is made: texts that are given need none."""
+        words = [word for word, _ in zip(_single_tokens(self._encoder), range(MOST_WORDS), strict=False)]
+        if len(words) < FEWEST_WORDS:
+            problem = f"has only {len(words)} lower-case words that are one token; no prompts can be made of them"
+            raise ConfigError("tokenizer", type(self._encoder).__name__, problem)
+        return words
 
     def draw(self, draw: Random, count: int) -> list[str]:
-        """As the contract says."""
+        """As the contract says.
+
+        Raises:
+            ConfigError: the tokenizer has too few words that are one token each.
+        """
         return draw.choices(self._words, k=count)
 
     def prompt(self, words: Sequence[str]) -> str:
