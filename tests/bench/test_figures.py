@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from octavo import LLM
-from octavo.bench.datasets import Step, Talk, random_talks
+from octavo.bench.datasets import Step, Talk, random_prompts, random_talks
 from octavo.bench.latency import measure_latency, spread
 from octavo.bench.load.settings import DatasetSettings
 from octavo.bench.report import as_lines, complete_figures, write_json
@@ -184,6 +184,7 @@ def test_spread() -> None:
 def test_prompts_are_the_same_everywhere_and_differ_by_seed() -> None:
     settings = DatasetSettings(num_prompts=3, input_len=5, output_len=2, seed=7)
     made = random_talks(settings, 1000)
+    assert [talk[0].token_ids for talk in made] == random_prompts(3, 5, 1000, seed=7)
     assert made == [
         (Step([331, 970, 154, 404, 666], 2),),
         (Step([49, 74, 840, 548, 96], 2),),

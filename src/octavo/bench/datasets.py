@@ -7,7 +7,7 @@ from random import Random
 from octavo.bench.load.datasets import make_workload
 from octavo.bench.load.datasets.words import TokenWords
 from octavo.bench.load.dialogue import Dialogue, Turn
-from octavo.bench.load.settings import DatasetSettings
+from octavo.bench.load.settings import DEFAULT_COUNT, DatasetSettings
 from octavo.engine.grammars import load_tokenizer
 from octavo.engine.llm import LLM
 from octavo.hub import resolve
@@ -43,15 +43,25 @@ def make_talks(settings: DatasetSettings, llm: LLM, model: str) -> list[Talk]:
 
 
 def random_talks(settings: DatasetSettings, vocab_size: int) -> list[Talk]:
-    """Single requests of token ids drawn evenly from the vocabulary, which no tokenizer is needed for: no two share a
-    prefix worth caching. Equal arguments give equal prompts on every machine."""
+    """Single requests of random token ids, which no tokenizer is needed for."""
     lengths, ids = Random(f"lengths {settings.seed}"), Random(settings.seed)
 
     def step() -> Step:
         length, output_len = (settings.draw_len(lengths, of) for of in (settings.input_len, settings.answer_len()))
-        return Step([ids.randrange(vocab_size) for _ in range(length)], output_len)
+        return Step(_random_ids(ids, length, vocab_size), output_len)
 
-    return [(step(),) for _ in range(settings.num_prompts or 1)]
+    return [(step(),) for _ in range(settings.num_prompts or DEFAULT_COUNT)]
+
+
+def random_prompts(count: int, length: int, vocab_size: int, seed: int) -> list[list[int]]:
+    """Token ids drawn evenly from the vocabulary: no two prompts share a prefix worth caching. Equal arguments give
+    equal prompts on every machine."""
+    ids = Random(seed)
+    return [_random_ids(ids, length, vocab_size) for _ in range(count)]
+
+
+def _random_ids(draw: Random, length: int, vocab_size: int) -> list[int]:
+    return [draw.randrange(vocab_size) for _ in range(length)]
 
 
 def _talk(dialogue: Dialogue, encode: Callable[..., list[int]], llm: LLM) -> Talk:

@@ -40,6 +40,12 @@ def run_talks(llm: LLM, talks: Sequence[Talk]) -> list[list[RequestStats]]:
     return rounds
 
 
+def run_batch(llm: LLM, prompts: Sequence[list[int]], output_len: int) -> list[RequestStats]:
+    """Single requests at once: `run_talks` of one round."""
+    (ledgers,) = run_talks(llm, [(Step(prompt, output_len),) for prompt in prompts])
+    return ledgers
+
+
 def mean_len(lengths: Sequence[int]) -> float | int:
     """The length of all where they have one, else their mean."""
     return lengths[0] if len(set(lengths)) == 1 else sum(lengths) / len(lengths)

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from octavo.bench.datasets import Step, Talk
+from octavo.bench.datasets import Talk
 from octavo.bench.machine import peak_memory_bytes
-from octavo.bench.measured import draft_figures, mean_len, run_talks
+from octavo.bench.measured import draft_figures, mean_len, run_batch, run_talks
 from octavo.engine.llm import LLM
 
 WARM_UP_TOKENS = 4
@@ -22,7 +22,7 @@ def measure_throughput(
     """
     # A prompt that no measured one begins with: the warm-up must not fill the cache for them.
     first = talks[0][0]
-    run_talks(llm, [(Step(first.token_ids[::-1], min(WARM_UP_TOKENS, first.output_len)),)])
+    run_batch(llm, [first.token_ids[::-1]], min(WARM_UP_TOKENS, first.output_len))
     begin = clock()
     ledgers = [ledger for ledgers in run_talks(llm, talks) for ledger in ledgers]
     elapsed = clock() - begin
