@@ -174,6 +174,14 @@ def check_counts(after: Scrape, before: Scrape) -> None:
         assert count("octavo:slo_requests_total", slo_class=name, outcome=outcome) == num_answers
         assert count("octavo:slo_requests_total", slo_class=name, outcome=other) == 0
     assert after.by("octavo:slo_misses_total", "slo_class") == {"none": num_answers}
+    for phase in ("prefill", "decode"):
+        share = count("octavo:request_share_seconds_total", phase=phase)
+        assert 0 < share <= count("octavo:request_step_seconds_total", phase=phase)
+    inference = count("vllm:request_inference_time_seconds_sum")
+    assert sum(count("octavo:request_phase_seconds_total", phase=phase) for phase in ("prefill", "decode")) == (
+        pytest.approx(inference, abs=0.001 * num_answers)
+    )
+    assert count("vllm:estimated_flops_per_gpu_total") > 0 and count("vllm:estimated_read_bytes_per_gpu_total") > 0
     check_at_rest(after)
 
 

@@ -20,6 +20,7 @@ from octavo.server.metric_totals import Exposition, Figures, snapshot
 from octavo.server.promises import Latencies, Promises
 from octavo.server.quick_histogram import QuickHistogram
 from octavo.server.tracing.request_trace import current_trace
+from octavo.server.work_metrics import WorkMetrics
 
 
 class ServerMetrics:
@@ -78,6 +79,7 @@ class ServerMetrics:
         name = labels["model_name"]
         self.turned_away = turned_away.labels(model_name=name, reason="max_num_queued_reqs")
         self.promises = Promises(promises, labels, self.registry)
+        self._work = WorkMetrics(prefix, labels, self.registry)
 
     def figures(self) -> list[Figures]:
         """What this process has counted so far."""
@@ -97,6 +99,7 @@ class ServerMetrics:
 
     def observe_stats(self, stats: RequestStats) -> None:
         """Takes over the ledger of an ended choice."""
+        self._work.add(stats.account)
         self.preemptions.observe(stats.num_preemptions)
         self.computed.observe(max(0, stats.num_prompt_tokens - stats.num_cached_tokens))
         start, first, end = stats.first_scheduled_s, stats.first_token_s, stats.finished_s
