@@ -27,6 +27,7 @@ COMMANDS = [
     "pull",
     "doctor",
     "ledger",
+    "explain",
     "bench throughput",
     "bench latency",
     "bench serve",

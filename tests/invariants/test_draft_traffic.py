@@ -92,9 +92,7 @@ def test_drafts_displace_nobody(options, drafts, data):
         extra = beside.num_draft_tokens or (0,) * len(beside.request_ids)
         scheduled = tuple(count - more for count, more in zip(beside.num_scheduled_tokens, extra, strict=True))
         assert without.num_scheduled_tokens == scheduled
-    assert plain.counters["computed_tokens"] == (
-        drafted.counters["computed_tokens"] - drafted.counters["draft_tokens"]
-    )
+    assert plain.counters["computed_tokens"] == (drafted.counters["computed_tokens"] - drafted.counters["draft_tokens"])
 
 
 @pytest.mark.parametrize("ahead", [False, True])
