@@ -40,7 +40,7 @@ nb::tuple ngram_draft(const NgramIndex& index, int max_tokens) {
   return nb::make_tuple(index.continuation(match, max_tokens), match.length);
 }
 
-nb::tuple to_tuple(const SuffixDraft& draft) { return nb::make_tuple(draft.token_ids, draft.expected, draft.match); }
+nb::tuple to_tuple(const SuffixDraft& draft) { return nb::make_tuple(draft.token_ids, draft.chances, draft.match); }
 
 nb::tuple suffix_draft(const SuffixAutomaton& automaton, int max_tokens, double min_chance) {
   require_positive(max_tokens);

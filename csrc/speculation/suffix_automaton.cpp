@@ -1,6 +1,7 @@
 #include "speculation/suffix_automaton.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "speculation/hashing.h"
 
@@ -8,11 +9,15 @@ namespace octavo {
 namespace {
 
 constexpr size_t kFirstSlots = 64;
+constexpr double kDoubt = 2.5;
 
 template <class T>
 size_t bytes_of(const std::vector<T>& values) {
   return values.capacity() * sizeof(T);
 }
+
+// What is added to the number of places where a context of that length stood.
+double doubt_at(int32_t length) { return kDoubt / (length * std::sqrt(static_cast<double>(length))); }
 
 }  // namespace
 
@@ -142,23 +147,24 @@ SuffixAutomaton::Context SuffixAutomaton::shorter(Context context) const {
 double SuffixAutomaton::chance_of(int32_t edge, Context context) const {
   const State& state = at(context.state);
   const int32_t total = state.count - (static_cast<size_t>(state.last_end) == size());
-  return std::min(1.0, count_behind(edge) / (total + 1.0 / context.length));
+  return std::min(1.0, count_behind(edge) / (total + doubt_at(context.length)));
 }
 
 SuffixDraft SuffixAutomaton::draft_from(Context context, int max_tokens, double min_chance) const {
-  SuffixDraft out{{}, 0, context.length};
-  double chance = 1;
+  SuffixDraft out{{}, {}, context.length};
+  double product = 1;
   while (static_cast<int>(out.token_ids.size()) < max_tokens && context.state > 0) {
     const int32_t best = at(context.state).best_edge;
     if (best < 0) {  // the text ended there each time
       context = shorter(context);
       continue;
     }
-    chance *= chance_of(best, context);
-    if (chance < min_chance) break;
+    const double chance = chance_of(best, context);
+    product *= chance;
+    if (product < min_chance) break;
     const Edge& edge = edges_[static_cast<size_t>(best)];
-    out.expected += chance;
     out.token_ids.push_back(edge.token);
+    out.chances.push_back(chance);
     context = {edge.target, context.length + 1};
   }
   return out;

@@ -281,11 +281,13 @@ class SuffixAutomaton:
     def extend(self, token_ids: Sequence[int]) -> None:
         """Tokens behind those known. Many are taken in without Python's lock: no other call may overlap."""
 
-    def draft(self, max_tokens: int, min_chance: float) -> tuple[list[int], float, int]:
-        """(tokens, how many of them are likely to be right, length of the context) behind the text, for as long as
+    def draft(self, max_tokens: int, min_chance: float) -> tuple[list[int], list[float], int]:
+        """(tokens, chance of each if all before it are right, length of the context) behind the text, for as long as
         the product of their chances is at least `min_chance`."""
 
-    def draft_after(self, tail: Sequence[int], max_tokens: int, min_chance: float) -> tuple[list[int], float, int]:
+    def draft_after(
+        self, tail: Sequence[int], max_tokens: int, min_chance: float
+    ) -> tuple[list[int], list[float], int]:
         """The same behind another text that ends in `tail`."""
 
     def __len__(self) -> int:

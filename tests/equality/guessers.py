@@ -24,7 +24,9 @@ class Guesser:
         """See `Proposer`."""
         del self._tokens[slot]
 
-    def propose(self, slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> list[Sequence[int]]:
+    def propose(
+        self, slots: Sequence[int], most: Sequence[int], least_chance: float, held: SlotArrays
+    ) -> list[Sequence[int]]:
         """See `Proposer`. What the runner holds is what has been told."""
         for slot in slots:
             assert held.tokens[slot, : held.num_tokens[slot]].tolist() == self._tokens[slot]

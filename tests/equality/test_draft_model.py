@@ -271,9 +271,11 @@ class NowAndThenWrong(DraftModelProposer):
         super().__init__(executor, vocab_size)
         self.untouched: dict[int, list[int]] = {}
 
-    def propose(self, slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> list[list[int]]:
+    def propose(
+        self, slots: Sequence[int], most: Sequence[int], least_chance: float, held: SlotArrays
+    ) -> list[list[int]]:
         """See `Proposer`."""
-        guesses = super().propose(slots, most, held)
+        guesses = super().propose(slots, most, least_chance, held)
         for slot, guess in zip(slots, guesses, strict=True):
             place = int(held.num_tokens[slot]) % (len(guess) + 2)
             if place < len(guess):

@@ -42,6 +42,7 @@ class Guesser:
         self.told: list[tuple[object, ...]] = []
         self.steps: list[RanStep] = []
         self.lost: list[int] = []
+        self.least_chances: list[float] = []
 
     def add(self, slot: int, request: NewRequestData) -> None:
         if request.request_id.startswith("unknown"):
@@ -51,8 +52,11 @@ class Guesser:
     def remove(self, slot: int) -> None:
         self.told.append(("remove", slot))
 
-    def propose(self, slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> list[Sequence[int]]:
+    def propose(
+        self, slots: Sequence[int], most: Sequence[int], least_chance: float, held: SlotArrays
+    ) -> list[Sequence[int]]:
         self.told.append(("propose", *slots))
+        self.least_chances.append(least_chance)
         last = [int(held.tokens[slot, held.num_tokens[slot] - 1]) for slot in slots]
         return [self.guess(slot, token) for slot, token in zip(slots, last, strict=True)]
 
@@ -94,6 +98,7 @@ def drafted(step: int, num_computed: int, *request_ids: str, most: int = 3) -> S
         num_computed_tokens=(num_computed,) * len(request_ids),
         new_block_ids=(((), ()),) * len(request_ids),
         num_draft_tokens=(most,) * len(request_ids),
+        least_draft_chance=0.25,
     )
 
 
@@ -105,6 +110,7 @@ def test_it_is_asked_once_and_hears_of_every_row() -> None:
     guesser.told.clear()
     result = runner.execute(drafted(1, 2, "a", "b"))
     assert guesser.told == [("propose", 0, 1), ("ran", 0, 1)]
+    assert guesser.least_chances == [0.25]
     assert executor.batches[-1].token_ids.tolist() == [3, 4, 5, 0, 3]
     assert result.token_ids == ((4, 5, 6), (4,))
     assert result.num_draft_tokens == (3, 0)
@@ -196,7 +202,9 @@ def test_what_the_runner_holds_cannot_be_written() -> None:
     runner, _, guesser = runner_with(lambda slot, token: ())
     runner.execute(prompts("a"))
 
-    def propose(slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> list[Sequence[int]]:
+    def propose(
+        slots: Sequence[int], most: Sequence[int], least_chance: float, held: SlotArrays
+    ) -> list[Sequence[int]]:
         with pytest.raises(ValueError, match="read-only"):
             held.tokens[0, 0] = 1
         return [()]

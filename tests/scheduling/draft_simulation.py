@@ -116,7 +116,7 @@ def run(
         planned: Sequence[int] = [0] * batch
         if counts is not None and counts.worth_asking(batch, batch):
             candidates = [(name, most - 1) for name, most in zip(names, left, strict=True) if most > 1]
-            given = iter(counts.plan_step(batch, batch, counts.most_per_step, candidates))
+            given = iter(counts.plan_step(batch, batch, counts.most_per_step, candidates).counts)
             planned = [next(given) if most > 1 else 0 for most in left]
         drafted = [texts(place, time).draft(count, chances) for place, count in enumerate(planned)]
         ran = sum(count for count, _ in drafted)

@@ -24,9 +24,32 @@ def relative(times: StepTimes) -> list[float]:
 
 
 def test_between_sizes_a_straight_line_and_beyond_them_nothing() -> None:
-    curve = relative(times_of((0, 2.0), (4, 4.0), (6, 10.0)))
-    assert curve[:7] == pytest.approx([1.0, 1.25, 1.5, 1.75, 2.0, 3.5, 5.0])
+    curve = relative(times_of(*[(0, 2.0), (4, 4.0), (6, 5.0)] * 20))
+    assert curve[:7] == pytest.approx([1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5])
     assert min(curve[7:]) > 1e8 and len(curve) == MOST + 1
+
+
+def test_what_ran_once_is_drawn_to_the_line_and_what_ran_often_is_not() -> None:
+    """Stairs are learned; a single time that is unlike all others is not."""
+    others = [(size, 1 + size / 10) for size in range(0, 7, 2)] * 8
+    once = relative(times_of(*others, (8, 3.6)))[8]
+    often = relative(times_of(*others, *[(8, 3.6)] * 40))[8]
+    assert 1.8 < once < 3.0 < often < 3.7
+
+
+def test_what_a_draft_takes_is_told_in_seconds_once_some_have_run_twice() -> None:
+    times = times_of(*[(0, 2.0)] * 8)
+    assert times.seconds_per_draft() is None and times.rise(4) == 0.0
+    for _ in range(30):
+        times.add(4, 3.0)
+    assert times.seconds_per_draft() == pytest.approx(0.25, rel=0.1)
+
+
+def test_nobody_hopes_for_less_than_half_of_what_drafts_take_elsewhere() -> None:
+    times = times_of(*[(0, 2.0)] * 8)
+    times.expect_rise(0.1)
+    hopes = [seconds / times.sure()[0] for seconds in times.hopeful()[:5]]
+    assert hopes == pytest.approx([1.0, 1.05, 1.1, 1.15, 1.2], rel=0.03)
 
 
 @given(st.lists(st.tuples(st.integers(0, MOST), st.floats(1e-3, 1e3)), min_size=1))

@@ -65,7 +65,7 @@ class Drafting:
         drafts: dict[int, Sequence[int]] = {}
 
         def attempt(some: Sequence[int]) -> None:
-            drafts.update(self._guess([asked[index] for index in some]))
+            drafts.update(self._guess([asked[index] for index in some], plan.least_draft_chance))
 
         def give_up(index: int, error: Exception) -> None:
             slot = asked[index].slot
@@ -94,12 +94,13 @@ class Drafting:
         except Exception:
             log.exception("the proposer failed at its end")
 
-    def _guess(self, asked: Sequence[_Asked]) -> dict[int, Sequence[int]]:
+    def _guess(self, asked: Sequence[_Asked], least_chance: float) -> dict[int, Sequence[int]]:
         """What of the guesses for these can be drawn."""
-        guesses = self._proposer.propose([one.slot for one in asked], [one.most for one in asked], self._held)
+        slots, most = [one.slot for one in asked], [one.most for one in asked]
+        guesses = self._proposer.propose(slots, most, least_chance, self._held)
         drafts: dict[int, Sequence[int]] = {}
-        for (place, slot, most), guessed in zip(asked, guesses, strict=True):
-            worth = self._sampler.num_worth_running(slot, guessed[:most]) if guessed else 0
+        for (place, slot, room), guessed in zip(asked, guesses, strict=True):
+            worth = self._sampler.num_worth_running(slot, guessed[:room]) if guessed else 0
             if worth:
                 drafts[place] = guessed[:worth]
         return drafts

@@ -292,7 +292,9 @@ class Proposer(Protocol):
         """Forgets the request in a slot; it ended, or was preempted."""
         ...
 
-    def propose(self, slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> Sequence[Sequence[int]]:
+    def propose(
+        self, slots: Sequence[int], most: Sequence[int], least_chance: float, held: SlotArrays
+    ) -> Sequence[Sequence[int]]:
         """Guesses for some slots, each of them in this step with its last known token, whose KV is not there yet. Block
         tables reach as far as guesses do:
 
@@ -305,6 +307,8 @@ class Proposer(Protocol):
         Args:
             slots: distinct, added before.
             most: >= 1 each: guesses that can be run at most.
+            least_chance: 0 to 1. A guess that is less likely to be right, with all before it, costs more than it brings
+                and should be left out.
 
         Returns:
             [slots] tokens that may come next, in order; none where it has no guess.

@@ -1,14 +1,20 @@
 """Draft counts from how often drafts are right and from what they cost."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
 
 from octavo.scheduling.acceptance import Acceptance, Chances
 from octavo.scheduling.draft_costs import DraftCosts, crowd_of
-from octavo.scheduling.draft_counts import Candidate
+from octavo.scheduling.draft_counts import Candidate, PlannedDrafts
 from octavo.scheduling.draft_order import Expectation, in_order
+from octavo.scheduling.step_times import REACH
 
 MARGIN, DEAR = 0.02, 0.02
 """By how much a step with drafts must be better than it seems: by a share of a step, and of the time that they take."""
+PLANNING_S, PLANNING_EACH_S = 0.00015, 0.00003
+"""What it takes to plan drafts in a step and to take note of what came of them, and for each request beside: it adds to
+the time of a step, run or not. As it is in Python this differs little between machines."""
 BASE_AGE = 32
 """Steps after which one without drafts is due where drafts hardly pay; r**3 times as many where they make answers r
 times as fast: then less hangs on it, and it costs more."""
@@ -16,8 +22,17 @@ HOPE = 0.03
 """By how much something untried may be better than the best known, to be tried."""
 OPTIMISM = 0.1
 """By how much more tokens may be hoped for than are expected of drafts."""
-PROBE_AGE = 4
-"""Steps without drafts after which a request may have one, to see whether its text has become one that repeats."""
+LEAST_CHANCE, FIRST_CHANCE = 0.15, 0.3
+"""Of a draft to be right, at least: however little it seems to take, and where nothing is known of that."""
+HOPED_RISE = 0.5
+"""Of the time of a draft with about as many requests, what it may be hoped to take with others."""
+LEAST_RIGHT = 0.08
+"""Of drafts that run so many must be right for them to be thought of: rows are not as cheap as less would need."""
+HOLD = 4
+"""Steps for which a plan holds that finds nothing out, while the requests are the same: planning takes time, too."""
+PROBE_AGE, PROBES = 4, 8
+"""Steps without drafts after which a request may have one, to see whether its text has become one that repeats; most of
+these in a step."""
 AT_FIRST = Chances(0.9, 0.6, 0.9, 0.7)
 """What is expected of a proposer of which nothing is known."""
 LONG_MEMORY, MEMORY = 0.995, 0.97
@@ -40,6 +55,7 @@ class AdaptiveDraftCounts:
         self._costs: dict[int, DraftCosts] = {}
         self._everybody = Acceptance(LONG_MEMORY)
         self._requests: dict[str, Acceptance] = {}
+        self._plan = _Plan(0, (), PlannedDrafts((), 1.0), 0)
 
     def worth_asking(self, num_tokens: int, num_requests: int) -> bool:
         """See `DraftCounts`. Steps that run prompts have no drafts."""
@@ -50,25 +66,38 @@ class AdaptiveDraftCounts:
 
     def plan_step(
         self, num_tokens: int, num_requests: int, budget: int, candidates: Sequence[Candidate]
-    ) -> Sequence[int]:
+    ) -> PlannedDrafts:
         """See `DraftCounts`."""
-        costs = self._costs[crowd_of(num_requests)]
+        if self._plan.holds(num_requests, budget, candidates):
+            return self._plan.again(candidates)
+        costs = self._costs_of(num_requests)
         everybody = self._everybody.chances(AT_FIRST)
         records = [self._requests.setdefault(request_id, Acceptance(MEMORY)) for request_id, _ in candidates]
         chances = [record.chances(everybody) for record in records]
         most = [min(most, self._most) for _, most in candidates]
-        order = list(in_order(num_requests, budget, list(zip(most, chances, strict=True))))
+        order = list(in_order(num_requests, budget, list(zip(most, chances, strict=True)), LEAST_RIGHT))
+        choice = _choose(costs, num_requests, order)
         counts = [0] * len(candidates)
-        planned = _how_many(costs, num_requests, order)
-        if planned is None:
-            _probe(costs, num_requests, records, chances, counts)
-        else:
-            for step in order[:planned]:
-                counts[step.place] += 1
-        num_steps = costs.found(sum(counts))
+        for step in order[: choice.count]:
+            counts[step.place] += 1
+        probes = choice.may_probe and _probe(costs, num_requests, records, chances, counts)
+        hold = HOLD - 1 if choice.holds and not probes else 0
+        num_steps = costs.looked(pays=choice.pays) + hold
         for record, count in zip(records, counts, strict=True):
             record.idle += 0 if count else num_steps
-        return counts
+        planned = PlannedDrafts(counts, _least_chance(costs, sum(counts), choice.rate))
+        self._plan = _Plan(num_requests, candidates, planned, hold)
+        return planned
+
+    def _costs_of(self, num_requests: int) -> DraftCosts:
+        crowd = crowd_of(num_requests)
+        costs = self._costs[crowd]
+        if costs.seconds_per_draft() is None:
+            known = {other: seconds for other, at in self._costs.items() if (seconds := at.seconds_per_draft())}
+            if known:
+                nearest = min(known, key=lambda other: abs(log(other / crowd)))
+                costs.expect_rise(HOPED_RISE * known[nearest])
+        return costs
 
     def verified(self, request_id: str, num_planned: int, num_drafted: int, num_right: int) -> None:
         """See `DraftCounts`."""
@@ -91,28 +120,77 @@ class AdaptiveDraftCounts:
         self._requests.pop(request_id, None)
 
 
-def _how_many(costs: DraftCosts, num_requests: int, order: Sequence[Expectation]) -> int | None:
-    """How many drafts of that order to plan; None: none pays, but it may be found out if one would."""
+class _Plan:
+    """What was planned last."""
+
+    def __init__(
+        self, num_requests: int, candidates: Sequence[Candidate], planned: PlannedDrafts, num_steps: int
+    ) -> None:
+        self._num_requests = num_requests
+        self._names = [name for name, _ in candidates]
+        self._planned = planned
+        self._num_drafts = sum(planned.counts)
+        self._num_steps = num_steps
+
+    def holds(self, num_requests: int, budget: int, candidates: Sequence[Candidate]) -> bool:
+        """Whether it still does for these."""
+        if self._num_steps <= 0 or num_requests != self._num_requests or budget < self._num_drafts:
+            return False
+        return [name for name, _ in candidates] == self._names
+
+    def again(self, candidates: Sequence[Candidate]) -> PlannedDrafts:
+        """The same once more, as far as requests may have as many."""
+        self._num_steps -= 1
+        counts = [min(count, most) for count, (_, most) in zip(self._planned.counts, candidates, strict=True)]
+        return PlannedDrafts(counts, self._planned.least_chance)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    count: int
+    """Drafts to plan."""
+    rate: float
+    """Tokens per time that are expected of the best that is known."""
+    pays: bool
+    """Whether the best that is known has drafts."""
+    holds: bool = True
+    """Whether nothing is to be found out by it."""
+    may_probe: bool = False
+    """Whether it may be found out if requests have become better."""
+
+
+def _choose(costs: DraftCosts, num_requests: int, order: Sequence[Expectation]) -> _Choice:
+    """How many drafts of that order to plan."""
     base = num_requests / costs.sure()[0]
     best, rate = _best(costs, base, order)
-    if best and costs.base_is_due(BASE_AGE * (rate / base) ** 3):
-        return 0
-    if costs.may_try:
-        hoped = _hoped(costs, num_requests, rate * (1 + HOPE), order)
-        if not hoped:
-            return best or None
-        costs.begin_trial(order[hoped - 1].tokens / rate)
-        return hoped
-    return best
+    pays = best > 0
+    if pays and costs.base_is_due(BASE_AGE * (rate / base) ** 3):
+        return _Choice(0, rate, pays, holds=False)
+    if not costs.may_try:
+        return _Choice(best, rate, pays)
+    hoped = _hoped(costs, num_requests, rate * (1 + HOPE), order)
+    if hoped in (0, best):
+        return _Choice(best, rate, pays, may_probe=not pays)
+    costs.begin_trial(order[hoped - 1].tokens / rate)
+    return _Choice(hoped, rate, pays, holds=False)
+
+
+def _least_chance(costs: DraftCosts, num_drafts: int, rate: float) -> float:
+    """What a draft must bring, as the time that it takes would bring so many tokens in other ways."""
+    rise = costs.rise(max(num_drafts, REACH)) or costs.least_rise
+    return max(LEAST_CHANCE, min(1.0, rise * rate * (1 + DEAR))) if rise else FIRST_CHANCE
 
 
 def _best(costs: DraftCosts, base: float, order: Sequence[Expectation]) -> tuple[int, float]:
     """The number of drafts with most tokens per second, in what is known, and how many these are."""
     times = costs.sure()
     margin = (MARGIN + costs.doubt()) * times[0]
+    planning, each = costs.relative(PLANNING_S), costs.relative(PLANNING_EACH_S)
+    requests: set[int] = set()
     best, best_rate = 0, base
     for count, step in enumerate(order, 1):
-        seconds = step.time(times)
+        requests.add(step.place)
+        seconds = step.time(times) + planning + each * len(requests)
         seconds += DEAR * (seconds - times[0]) + margin * step.chance * min(1.0, step.high)
         rate = step.tokens / seconds
         if rate > best_rate:
@@ -134,15 +212,16 @@ def _hoped(costs: DraftCosts, num_requests: int, least: float, order: Sequence[E
 
 
 def _probe(
-    costs: DraftCosts,
-    num_requests: int,
-    records: Sequence[Acceptance],
-    chances: Sequence[Chances],
-    counts: list[int],
-) -> None:
-    """Gives one draft to a request that has had none for some time: to the one that seems best, or has waited long."""
-    idle = [place for place, record in enumerate(records) if record.idle >= PROBE_AGE]
-    if idle:
-        place = max(idle, key=lambda i: chances[i].first_right / chances[i].first_runs + records[i].idle / 500)
+    costs: DraftCosts, num_requests: int, records: Sequence[Acceptance], chances: Sequence[Chances], counts: list[int]
+) -> bool:
+    """Gives a draft to requests that have had none for longest, if there are any; only likely ones will be run."""
+    idle = sorted(
+        (place for place, record in enumerate(records) if record.idle >= PROBE_AGE),
+        key=lambda place: -records[place].idle,
+    )[: min(PROBES, costs.most)]
+    for place in idle:
         counts[place] = 1
-        costs.begin_trial(costs.sure()[0] * (1 + chances[place].first_right / num_requests))
+    if idle:
+        tokens = num_requests + sum(chances[place].first_right for place in idle)
+        costs.begin_trial(costs.sure()[0] * tokens / num_requests)
+    return bool(idle)

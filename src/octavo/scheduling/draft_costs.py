@@ -11,8 +11,8 @@ FIRST_STEPS = 6
 """Steps without drafts before there are any: all else is weighed against these."""
 WELL_KNOWN = 16
 PATIENCE, LONGEST_REST = 8, 7
-"""After so many steps in a row in which no draft was found to pay, it is not asked for the next one; after as many more
-for the next two; and so on; most of them."""
+"""After so many times in a row that no draft was found to pay, they are not looked for in the next step; after as many
+more in the next two; and so on; most of them."""
 
 
 def crowd_of(num_requests: int) -> int:
@@ -34,15 +34,19 @@ class DraftCosts(StepTimes):
         """Under trial: relative time that the best known way takes for the tokens expected of it."""
         self._in_vain = 0
         self._rest = 0
+        self._judged: list[float] | None = None
+        self._judged_for = 0
+        self._could_pay = False
+        """Whether drafts could, in these times and for so many requests."""
 
     def rests(self) -> bool:
         """Whether to plan a step without drafts and without looking for any, since there were none for long."""
         self._rest -= 1
         return self._rest >= 0
 
-    def found(self, num_drafts: int) -> int:
-        """Takes note of how many drafts a step has; returns for how many steps that is to do."""
-        self._in_vain = 0 if num_drafts else self._in_vain + 1
+    def looked(self, *, pays: bool) -> int:
+        """Takes note of whether drafts were found to pay in a step; returns for how many steps that is to do."""
+        self._in_vain = 0 if pays else self._in_vain + 1
         self._rest = min(LONGEST_REST, self._in_vain // PATIENCE)
         return 1 + self._rest
 
@@ -61,6 +65,8 @@ class DraftCosts(StepTimes):
 
     def measured(self, num_drafts: int, seconds: float) -> None:
         """Takes note of a step; what it has lost, if it was a trial, is charged."""
+        if self._owed is None and not num_drafts and self._rest > 0 and self.num_times(0) > WELL_KNOWN:
+            return  # of so many alike some are enough
         self.add(num_drafts, seconds)
         self._credit = min(MOST_CREDIT, self._credit + CREDIT_PER_STEP)
         if self._owed is not None:
@@ -73,8 +79,11 @@ class DraftCosts(StepTimes):
         if self.num_times(0) < FIRST_STEPS:
             return False
         times = self.hopeful()
-        per_token = times[0] / ((1 + margin) * num_requests)
-        return any(seconds < per_token * (num_requests + count) for count, seconds in enumerate(times))
+        if times is not self._judged or num_requests != self._judged_for:
+            per_token = times[0] / ((1 + margin) * num_requests)
+            self._judged, self._judged_for = times, num_requests
+            self._could_pay = any(s < per_token * (num_requests + count) for count, s in enumerate(times))
+        return self._could_pay
 
     def base_is_due(self, age: float) -> bool:
         """Whether a step without drafts is to be run to know its time: the last one was more than `age` steps ago,

@@ -1,10 +1,19 @@
 """How many drafts are worth trying: whom the scheduler asks when it plans a step."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Candidate = tuple[str, int]
 """A request that may have drafts in a step, and most that it may have (>= 1)."""
+
+
+class PlannedDrafts(NamedTuple):
+    """Drafts of a step."""
+
+    counts: Sequence[int]
+    """Most for each candidate."""
+    least_chance: float
+    """Of a draft to be right, with all before it; what is less likely is not to be run."""
 
 
 class DraftCounts(Protocol):
@@ -24,7 +33,7 @@ class DraftCounts(Protocol):
 
     def plan_step(
         self, num_tokens: int, num_requests: int, budget: int, candidates: Sequence[Candidate]
-    ) -> Sequence[int]:
+    ) -> PlannedDrafts:
         """Drafts for each candidate, at most as many as it may have and `budget` in all. Asked once for a step, behind
         `worth_asking`, in the order of plans.
 
@@ -51,7 +60,7 @@ class DraftCounts(Protocol):
 
 
 class FixedDraftCounts:
-    """The same number of drafts for everybody, always, in the order of the plan."""
+    """The same number of drafts for everybody, always, likely or not, in the order of the plan."""
 
     def __init__(self, num_drafts: int, most_per_step: int) -> None:
         self._num_drafts = num_drafts
@@ -63,13 +72,13 @@ class FixedDraftCounts:
 
     def plan_step(
         self, num_tokens: int, num_requests: int, budget: int, candidates: Sequence[Candidate]
-    ) -> Sequence[int]:
+    ) -> PlannedDrafts:
         """See `DraftCounts`."""
         counts = []
         for _, most in candidates:
             counts.append(min(self._num_drafts, most, budget))
             budget -= counts[-1]
-        return counts
+        return PlannedDrafts(counts, 0.0)
 
     def verified(self, request_id: str, num_planned: int, num_drafted: int, num_right: int) -> None:
         """See `DraftCounts`. Nothing hangs on it."""

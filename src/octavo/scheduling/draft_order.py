@@ -78,11 +78,14 @@ class _Chain:
         self.key = max(self.key, -self.tokens / self.rows)
 
 
-def in_order(num_requests: int, budget: int, candidates: Sequence[tuple[int, Chances]]) -> Iterator[Expectation]:
+def in_order(
+    num_requests: int, budget: int, candidates: Sequence[tuple[int, Chances]], least_right: float
+) -> Iterator[Expectation]:
     """Expectations of a step with one draft, two, ..., those first of which most is expected per row that runs.
 
     Args:
         candidates: most drafts and chances of each.
+        least_right: where less is expected of the next draft, per row, the order ends.
     """
     heap: list[_Chain] = []
     for place, (most, chances) in enumerate(candidates):
@@ -92,6 +95,8 @@ def in_order(num_requests: int, budget: int, candidates: Sequence[tuple[int, Cha
         if not heap:
             return
         chain = heap[0]
+        if -chain.key < least_right:
+            return
         tokens += chain.tokens
         mean, variance, skew = mean - chain.mean, variance - chain.variance, skew - chain.skew
         chain.plan()

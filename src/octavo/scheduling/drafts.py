@@ -37,8 +37,9 @@ class DraftPlanner:
         able = self._able(draft, may_take_blocks=may_take_blocks)
         if able:
             candidates = [(request.request_id, most) for request, most in able]
-            counts = self.counts.plan_step(num_tokens, num_requests, budget, candidates)
-            for (request, _), count in zip(able, counts, strict=True):
+            planned = self.counts.plan_step(num_tokens, num_requests, budget, candidates)
+            draft.least_draft_chance = planned.least_chance
+            for (request, _), count in zip(able, planned.counts, strict=True):
                 if count > 0:
                     self._add(draft, request, count, may_take_blocks=may_take_blocks)
 

@@ -88,6 +88,8 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     new_requests: tuple[NewRequestData, ...] = ()
     num_draft_tokens: tuple[int, ...] = ()
     """Most drafts among the scheduled tokens; empty tuple: none in the whole step. They have blocks."""
+    least_draft_chance: float = 0.0
+    """Drafts that are less likely to be right, with all before them, cost more than they bring."""
     block_copies: tuple[BlockCopy, ...] = ()
     block_swaps: tuple[BlockSwap, ...] = ()
     """For requests of this plan that the runner already holds."""

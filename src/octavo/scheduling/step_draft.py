@@ -22,6 +22,7 @@ class StepDraft:
         "evicted",
         "has_drafts",
         "is_short",
+        "least_draft_chance",
         "may_preempt",
         "must_land",
         "now_s",
@@ -43,6 +44,7 @@ class StepDraft:
         self.shares: dict[SchedulerRequest, Share] = {}
         self.admitted: dict[SchedulerRequest, None] = {}
         self.has_drafts = False
+        self.least_draft_chance = 0.0
         self.is_short = False
         """Whether running requests were short of blocks."""
         self.must_land = False
@@ -122,6 +124,7 @@ class StepDraft:
             num_scheduled_tokens=tuple([share[1] + share[3] for share in shares]),
             num_computed_tokens=tuple([share[0] for share in shares]),
             num_draft_tokens=tuple([share[3] for share in shares]) if self.has_drafts else (),
+            least_draft_chance=self.least_draft_chance,
             new_block_ids=tuple(new_block_ids),
             new_requests=tuple([_new_request_data(request) for request in admitted]),
             block_copies=tuple([BlockCopy(*copy) for request in admitted for copy in request.blocks.copies()]),

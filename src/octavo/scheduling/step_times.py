@@ -16,6 +16,8 @@ SURPRISE = 0.25
 """Most that one time counts for, as a logarithm, where it is unlike what is known: the machine was busy with others."""
 STALE = 4096
 """Steps after which a size that has not run is forgotten, and may be tried anew."""
+LINE = 2.0
+"""Times of one size for which a straight line through those of all sizes counts."""
 REACH = 4
 """How many drafts beyond the most that have run may be hoped for, at least."""
 
@@ -33,9 +35,9 @@ class StepTimes:
     """Relative times of steps by the number of drafts that ran, 1 being about a step without any.
 
     log(time) = level + shape(number of drafts). The level follows all that makes every step slower: longer contexts, a
-    busy machine. Shapes never fall: they are joined by isotonic regression (pool adjacent violators), weighted by how
-    often a size has run. So few samples of each size are enough, and one that was disturbed stands alone against its
-    neighbours.
+    busy machine. Shapes of sizes that have hardly run are drawn to a straight line through all; none falls: they are
+    joined by isotonic regression (pool adjacent violators), weighted by how often a size has run. So few samples of
+    each size are enough, and one that was disturbed stands alone against its neighbours.
     """
 
     def __init__(self, num_requests: int, most: int) -> None:
@@ -45,12 +47,15 @@ class StepTimes:
             most: drafts of a step.
         """
         self._num_requests = num_requests
-        self._most = most
+        self.most = most
         self._sizes: dict[int, _Size] = {}
         self._level = 0.0
         self._noise = 0.05
         self._step = 0
         self._is_new = True
+        self._num_known = 0
+        """Numbers of drafts up to the most that have run, none included."""
+        self.least_rise = 0.0
         self._sure: list[float] = []
         self._hopeful: list[float] = []
 
@@ -67,7 +72,7 @@ class StepTimes:
             self._is_new = True
             return
         self._learn(known, here)
-        if known.count <= 4 or self._step % 4 == 0:
+        if known.count <= 2 or self._step % 16 == 0:
             self._is_new = True
         if self._step % 256 == 0:
             self._forget()
@@ -99,6 +104,27 @@ class StepTimes:
         """Steps since a size ran, of those that have."""
         return self._step - self._sizes[num_drafts].last
 
+    def seconds_per_draft(self) -> float | None:
+        """By how much longer a step takes for each draft, over those that have run; None: hardly any have."""
+        self._refresh()
+        last = max((size for size, known in self._sizes.items() if known.count > 1), default=0)
+        return exp(self._level) * self.rise(last) if last else None
+
+    def rise(self, num_drafts: int) -> float:
+        """Relative time of each of so many drafts, or of as many as have run."""
+        times = self.sure()
+        last = min(num_drafts, self._num_known - 1)
+        return (times[last] - times[0]) / last if last else 0.0
+
+    def expect_rise(self, seconds: float) -> None:
+        """Lets nobody hope that a draft takes less than that."""
+        self.least_rise = self.relative(seconds)
+        self._is_new = True
+
+    def relative(self, seconds: float) -> float:
+        """A time in those of this class."""
+        return seconds / exp(self._level)
+
     def doubt(self) -> float:
         """By how much, relatively, the time of a step without drafts may be wrong."""
         return self._noise / sqrt(min(32, self.num_times(0)))
@@ -109,8 +135,8 @@ class StepTimes:
         return self._sure
 
     def hopeful(self) -> list[float]:
-        """The same for the best that can be hoped of sizes which have not run twice: that they take as long as the next
-        smaller one, up to half way to the next greater one, or for some way beyond the greatest one."""
+        """The same for the best that can be hoped of sizes which have not run twice: that they take hardly longer than
+        the next smaller one, up to half way to the next greater one, or for some way beyond the greatest one."""
         self._refresh()
         return self._hopeful
 
@@ -125,9 +151,8 @@ class StepTimes:
         """(size, relative time), never falling."""
         pools: list[tuple[float, float, int]] = []
         sizes = sorted(self._sizes)
-        for size in sizes:
-            known = self._sizes[size]
-            weight, mean, width = float(min(known.count, 32)), known.shape, 1
+        for size, shape in zip(sizes, self._drawn_to_a_line(sizes), strict=True):
+            weight, mean, width = float(min(self._sizes[size].count, 32)), shape, 1
             while pools and pools[-1][1] >= mean:
                 other, value, more = pools.pop()
                 mean = (mean * weight + value * other) / (weight + other)
@@ -136,13 +161,31 @@ class StepTimes:
         times = [exp(mean) for _, mean, width in pools for _ in range(width)]
         return list(zip(sizes, times, strict=True))
 
+    def _drawn_to_a_line(self, sizes: list[int]) -> list[float]:
+        """Logarithms of times, those of sizes that have hardly run nearer to a straight line through all of them."""
+        first = exp(self._sizes[sizes[0]].shape)
+        far, square = 0.0, 1e-9
+        for size in sizes[1:]:
+            known, further = self._sizes[size], size - sizes[0]
+            weight = min(known.count, 8) * further
+            far += weight * (exp(known.shape) - first)
+            square += weight * further
+        slope = max(0.0, far / square)
+        shapes = [self._sizes[sizes[0]].shape]
+        for size in sizes[1:]:
+            known = self._sizes[size]
+            line = log(first + slope * (size - sizes[0]))
+            shapes.append((known.count * known.shape + LINE * line) / (known.count + LINE))
+        return shapes
+
     def _between(self, curve: list[tuple[int, float]]) -> list[float]:
         times: list[float] = []
         for (low, first), (high, last) in pairwise(curve):
             slope = (last - first) / (high - low)
             times += [first + slope * step for step in range(high - low)]
         times.append(curve[-1][1])
-        return times + [UNKNOWN] * (self._most + 1 - len(times))
+        self._num_known = len(times)
+        return times + [UNKNOWN] * (self.most + 1 - len(times))
 
     def _hoped(self, curve: list[tuple[int, float]]) -> list[float]:
         settled = [(size, seconds) for size, seconds in curve if self._sizes[size].count > 1]
@@ -153,8 +196,11 @@ class StepTimes:
             times[size] = seconds * (1 - self._noise / sqrt(self._sizes[size].count))
         for (low, first), (high, _) in pairwise(settled):
             half = low + (high - low) // 2
-            times[low + 1 : half + 1] = [first] * (half - low)
+            times[low + 1 : half + 1] = self._rising(first, half - low, limit=times[high])
         last, seconds = settled[-1]
-        reach = min(self._most, last + max(REACH, last + self._num_requests))
-        times[last + 1 : reach + 1] = [seconds] * (reach - last)
+        reach = min(self.most, last + max(REACH, last + self._num_requests))
+        times[last + 1 : reach + 1] = self._rising(seconds, reach - last)
         return times
+
+    def _rising(self, first: float, count: int, limit: float = UNKNOWN) -> list[float]:
+        return [min(limit, first + self.least_rise * step) for step in range(1, count + 1)]

@@ -8,14 +8,11 @@ import pytest
 from octavo.decoding.speculation.build import PROPOSERS, Surroundings, proposer_named
 from octavo.decoding.speculation.chains import BestDraft, FirstDraft
 from octavo.decoding.speculation.grammar import GrammarProposer
-from octavo.decoding.speculation.ngram import NgramProposer
-from octavo.decoding.speculation.proposer import Draft, DraftedRequest
+from octavo.decoding.speculation.proposer import NO_DRAFT, Draft, DraftedRequest
 from octavo.decoding.speculation.tokens_only import TokensOnly
 from octavo.errors import ConfigError
 from octavo.execution.protocols import Proposer as RunnersProposer
-from octavo.execution.protocols import RanStep, SlotArrays, StepBatch
-from octavo.request.params import SamplingParams
-from octavo.scheduling.plan import NewRequestData
+from octavo.execution.protocols import SlotArrays
 from tests.decoding.speculation.texts import Request
 
 
@@ -37,7 +34,7 @@ class Scripted:
 
     def propose(self, slots: Sequence[int], max_tokens: Sequence[int]) -> list[Draft]:
         self.told.append(("propose", *slots))
-        return [self.drafts.get(slot, Draft((), 0.0)) for slot in slots]
+        return [self.drafts.get(slot, NO_DRAFT) for slot in slots]
 
 
 class Forced:
@@ -51,14 +48,15 @@ class Forced:
 
 
 def test_the_first_that_has_something_is_taken_and_no_other_asked() -> None:
-    one, two = Scripted({1: Draft([5], 0.1)}), Scripted({1: Draft([6, 6], 2.0), 2: Draft([7], 0.5)})
+    one, two = Scripted({1: Draft([5], [0.1])}), Scripted({1: Draft([6, 6], [1, 1]), 2: Draft([7], [0.5])})
     assert [draft.token_ids for draft in FirstDraft((one, two)).propose([1, 2, 3], [4, 4, 4])] == [[5], [7], ()]
     assert two.told == [("propose", 2, 3)]
 
 
 def test_the_best_is_the_one_of_which_most_is_expected() -> None:
-    one, two = Scripted({1: Draft([5], 0.5), 2: Draft([5], 0.9)}), Scripted({1: Draft([6], 0.5), 2: Draft([6], 1.0)})
-    assert [draft.token_ids for draft in BestDraft((one, two)).propose([1, 2], [4, 4])] == [[5], [6]]
+    one = Scripted({1: Draft([5], [0.5]), 2: Draft([5], [0.9])})
+    two = Scripted({1: Draft([6], [0.5]), 2: Draft([6, 7], [0.6, 0.6])})
+    assert [draft.token_ids for draft in BestDraft((one, two)).propose([1, 2], [4, 4])] == [[5], [6, 7]]
 
 
 @pytest.mark.parametrize("chain", [FirstDraft, BestDraft])
@@ -75,14 +73,14 @@ def test_all_members_are_told(chain: type[FirstDraft | BestDraft]) -> None:
 
 def test_forced_tokens_are_drafted_up_to_the_bound() -> None:
     proposer = GrammarProposer(Forced({0: [1, 2, 3]}))
-    assert proposer.propose([0, 1], [2, 2]) == [Draft([1, 2], 2.0), Draft((), 0.0)]
+    assert proposer.propose([0, 1], [2, 2]) == [Draft([1, 2], [0.75, 0.75]), NO_DRAFT]
 
 
 @pytest.mark.parametrize("name", sorted(PROPOSERS))
 def test_each_name_repeats_a_text_and_follows_a_grammar(name: str) -> None:
     proposer = proposer_named(name, Surroundings(Forced({1: [8, 9, 8, 9, 8]})))
-    for slot in (0, 1):
-        proposer.add(slot, Request([1, 2, 3, 4, 5, 6, 1, 2, 3, 4]))
+    proposer.add(0, Request([1, 2, 3, 4, 5, 6, 1, 2, 3, 4]))
+    proposer.add(1, Request([1, 2, 3, 4, 5, 6]))
     drafts = [draft.token_ids for draft in proposer.propose([0, 1], [2, 8])]
     assert drafts == [[5, 6], [8, 9, 8, 9, 8]]
     plain = proposer_named(name, Surroundings())
@@ -95,52 +93,40 @@ def test_names_that_there_are_not_are_refused_with_those_that_there_are() -> Non
         proposer_named("medusa", Surroundings())
 
 
-def step_of(slots: Sequence[int], drawn: Sequence[tuple[int, int]]) -> RanStep:
-    """A step of so many slots, one row each, and what was drawn for which place."""
-    one = np.ones(len(slots), np.int32)
-    batch = StepBatch(
-        token_ids=one,
-        positions=one,
-        seq_starts=np.arange(len(slots) + 1, dtype=np.int32),
-        context_lens=one,
-        block_tables=np.zeros((1, len(slots), 1), np.int32),
-        slot_mapping=np.zeros((1, len(slots)), np.int32),
-        logit_rows=one,
-    )
-    sampling, token_ids = np.array(drawn, np.int32).reshape(-1, 2).T
-    return RanStep(batch, slots, sampling, token_ids, states=None)  # type: ignore[arg-type]
+def held_of(texts: dict[int, list[int]]) -> SlotArrays:
+    """What a runner of eight slots holds."""
+    tokens, counts = np.zeros((8, 32), np.int32), np.zeros(8, np.int32)
+    for slot, text in texts.items():
+        tokens[slot, : len(text)], counts[slot] = text, len(text)
+    return SlotArrays(tokens, counts, np.zeros((1, 8, 2), np.int32), 16)
 
 
-HELD = SlotArrays(np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.zeros((1, 1, 1), np.int32), 16)
-
-
-def test_what_the_runner_tells_reaches_a_proposer_of_tokens() -> None:
-    runners: RunnersProposer = TokensOnly(NgramProposer())
-    data = NewRequestData(
-        request_id="a",
-        token_ids=[1, 2, 3, 1],
-        num_prompt_tokens=4,
-        params=SamplingParams(),
-        eos_token_ids=(),
-        block_ids=((1,),),
-    )
-    runners.add(2, data)
-    assert list(runners.ran(step_of([5, 2], [(0, 9), (1, 2)]))) == [], "slot 5 was never added"
-    assert runners.propose([2], [3], HELD) == [[3, 1, 2]]
-    assert list(runners.ran(step_of([2], []))) == []
+def test_a_proposer_of_tokens_hears_of_them_when_it_is_asked() -> None:
+    inner = Scripted({2: Draft([7, 8, 9], [0.9, 0.5, 0.9]), 3: Draft([4], [0.4])})
+    runners: RunnersProposer = TokensOnly(inner)
+    for slot in (1, 2, 3):
+        runners.add(slot, Request([1, 2]))
+    held = held_of({1: [1, 2, 6], 2: [1, 2, 3, 4], 3: [1, 2]})
+    assert runners.propose([2, 3], [3, 3], 0.4, held) == [[7, 8, 9], [4]]
+    assert inner.told[3:] == [("extend", 2, 3, 4), ("propose", 2, 3)], "nothing of slot 1"
+    assert runners.propose([2, 3], [3, 3], 0.41, held) == [[7, 8], []], "0.9 * 0.5 * 0.9 is too little"
+    assert inner.told[5:] == [("propose", 2, 3)], "what it has been told it is not told again"
+    held.tokens[2, 4], held.num_tokens[2] = 5, 5
     runners.remove(2)
+    runners.remove(1)
+    assert inner.told[6:] == [("extend", 2, 5), ("remove", 2), ("extend", 1, 6), ("remove", 1)]
 
 
-def test_a_slot_at_whose_tokens_it_fails_is_lost_alone() -> None:
+def test_a_slot_at_whose_tokens_it_fails_is_still_let_go_of() -> None:
     class Fails(Scripted):
         def extend(self, slot: int, token_ids: Sequence[int]) -> None:
-            if slot == 1:
-                raise MemoryError
-            super().extend(slot, token_ids)
+            raise MemoryError
 
     inner = Fails({})
     runners = TokensOnly(inner)
-    for slot in (0, 1, 2):
-        runners.add(slot, Request([1]))
-    assert list(runners.ran(step_of([0, 1, 2], [(0, 5), (0, 6), (1, 7), (2, 8)]))) == [1]
-    assert inner.told[-2:] == [("extend", 0, 5, 6), ("extend", 2, 8)]
+    runners.add(1, Request([1]))
+    with pytest.raises(MemoryError):
+        runners.propose([1], [1], 0.0, held_of({1: [1, 2]}))
+    runners.remove(1)
+    assert inner.told[-1] == ("remove", 1)
+    runners.add(1, Request([3]))

@@ -86,16 +86,31 @@ def step(*sequences: tuple[int, int, list[int], list[int]]) -> RanStep:
 def test_a_chain_runs_row_by_row_for_all_requests_together() -> None:
     proposer, executor = make([0, 2])
     texts = held({0: [7, 8, 9], 2: list(range(20, 30))})
-    assert proposer.propose([2, 0], [1, 3], texts) == [[30], [10, 11, 12]]
+    assert proposer.propose([2, 0], [1, 3], 0.0, texts) == [[30], [10, 11, 12]]
     first = executor.batches[0]
     assert first.slot_mapping.tolist() == [[22 * 4 + 1, 2], [122 * 4 + 1, 100 * 4 + 2]]
     assert first.context_lens.tolist() == [10, 3]
     assert executor.take() == [[(9, 29), (2, 9)], [(3, 10)], [(4, 11)]]
 
 
+def test_what_is_not_likely_enough_is_not_guessed_nor_gone_on_from() -> None:
+    """Logits of 1 for a token and 0 for the others of 50: a chance of 1 in 19, squared and cubed."""
+    proposer, executor = make([0])
+    text = held({0: [6, 7, 9]})
+    assert proposer.propose([0], [3], 0.053, text) == [[]]
+    assert executor.take() == [[(2, 9)]]
+    proposer.ran(step((0, 2, [9], [10])))
+    assert executor.take() == [], "the known token has been run"
+    assert proposer.propose([0], [3], 0.052, text) == [[10]]
+    assert executor.take() == [[(2, 9)], [(3, 10)]]
+    proposer.ran(step((0, 2, [9, 10], [10, 11])))
+    assert executor.take() == []
+    assert proposer.propose([0], [3], 0.0001, text) == [[10, 11, 12]]
+
+
 def test_padding_is_never_guessed() -> None:
     proposer, _ = make([0])
-    assert proposer.propose([0], [2], held({0: [48]})) == [[49, 0]], "nothing comes behind the last token"
+    assert proposer.propose([0], [2], 0.0, held({0: [48]})) == [[49, 0]], "nothing comes behind the last token"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +129,7 @@ def test_what_stands_and_was_not_run_is_run_behind_the_step(
     ran: list[int], drawn: list[int], missing: list[list[tuple[int, int]]]
 ) -> None:
     proposer, executor = make([0])
-    proposer.propose([0], [3], held({0: [6, 7, 9]}))
+    proposer.propose([0], [3], 0.0, held({0: [6, 7, 9]}))
     executor.take()
     assert list(proposer.ran(step((0, 2, ran, drawn)))) == []
     assert executor.take() == missing
@@ -132,7 +147,7 @@ def test_a_step_without_drafts_is_run_as_it_is() -> None:
 
 def test_prompts_and_requests_nobody_added_are_run_beside_drafts() -> None:
     proposer, executor = make([0])
-    proposer.propose([0], [2], held({0: [6, 7, 9]}))
+    proposer.propose([0], [2], 0.0, held({0: [6, 7, 9]}))
     executor.take()
     proposer.ran(step((1, 4, [30, 31], []), (0, 2, [9, 10, 11], [10, 11, 12]), (3, 8, [5], [6])))
     (batch,) = executor.batches
@@ -145,7 +160,7 @@ def test_prompts_and_requests_nobody_added_are_run_beside_drafts() -> None:
 def test_a_chain_counts_for_its_own_step_only() -> None:
     """What came of its part is not known where that failed, and the slot holds another request later."""
     proposer, executor = make([0])
-    proposer.propose([0], [2], held({0: [6, 7, 9]}))
+    proposer.propose([0], [2], 0.0, held({0: [6, 7, 9]}))
     proposer.remove(0)
     proposer.add(0, Request([6, 7, 9]))
     executor.take()
@@ -164,7 +179,7 @@ def test_a_chain_that_breaks_is_run_again_in_full() -> None:
 
     executor.run = run  # type: ignore[method-assign]
     with pytest.raises(MemoryError):
-        proposer.propose([0], [3], held({0: [6, 7, 9]}))
+        proposer.propose([0], [3], 0.0, held({0: [6, 7, 9]}))
     executor.take()
     proposer.ran(step((0, 2, [9], [10])))
     assert executor.take() == [[(2, 9)]]

@@ -61,8 +61,8 @@ class Rig:
         self.held.num_tokens[slot], self.computed[slot] = len(token_ids), 0
         self.proposer.add(slot, new_request(token_ids))
 
-    def propose(self, slots: Sequence[int], most: Sequence[int]) -> list[list[int]]:
-        return [list(guess) for guess in self.proposer.propose(slots, most, self.held)]
+    def propose(self, slots: Sequence[int], most: Sequence[int], least_chance: float = 0.0) -> list[list[int]]:
+        return [list(guess) for guess in self.proposer.propose(slots, most, least_chance, self.held)]
 
     def step(self, counts: dict[int, int], drafts: dict[int, Sequence[int]], answers: dict[int, Sequence[int]]) -> None:
         """Runs the next `counts[slot]` known tokens and drafts; slots whose tokens are then all run draw `answers`, of
@@ -193,6 +193,21 @@ def test_asking_twice_changes_nothing(loaded: LoadedHead) -> None:
     first = rig.propose([0], [4])
     assert rig.propose([0], [4]) == first
     assert rig.propose([0], [2]) == [first[0][:2]]
+
+
+def test_what_is_not_likely_enough_is_not_guessed_nor_gone_on_from(loaded: LoadedHead) -> None:
+    rig = Rig(loaded)
+    for slot in (0, 1):
+        rig.add(slot, some_tokens(9, seed=slot))
+    rig.step({0: 9, 1: 9}, {}, {0: [5], 1: [6]})
+    whole = rig.propose([0, 1], [4, 4])
+    assert rig.propose([0, 1], [4, 4], 1.0) == [[], []]
+    chances = [1 - 0.5**power for power in range(20, 1, -1)] + [0.5**power for power in range(1, 40)]
+    cuts = [rig.propose([0, 1], [4, 4], chance) for chance in chances]
+    for slot in (0, 1):
+        lengths = [len(cut[slot]) for cut in cuts]
+        assert lengths == sorted(lengths) and lengths[0] == 0 and lengths[-1] == 4
+        assert all(cut[slot] == whole[slot][: len(cut[slot])] for cut in cuts)
 
 
 def test_a_new_request_knows_nothing_of_the_one_before(loaded: LoadedHead) -> None:

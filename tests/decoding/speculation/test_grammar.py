@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from octavo.decoding.speculation.grammar import GrammarProposer
+from octavo.decoding.speculation.grammar import CUT_RIGHT, GrammarProposer
 from octavo.decoding.structured.backend import CompiledGrammar
 from octavo.decoding.structured.guide import Guide
 from octavo.decoding.structured.guided_sampler import GuidedSampler
@@ -55,7 +55,7 @@ def test_what_the_shape_forces_is_drafted() -> None:
     assert b'rue"}'.startswith(texts[2])
     assert texts[2].startswith(b"rue")
     assert texts[3] == b""
-    assert [draft.expected for draft in drafts] == [len(draft.token_ids) for draft in drafts]
+    assert all(list(draft.chances) == [CUT_RIGHT] * len(draft.token_ids) for draft in drafts)
 
 
 def test_it_follows_the_answer_and_is_bounded() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo import _native
-from octavo.decoding.speculation.ngram import NgramProposer, expected_of
+from octavo.decoding.speculation.ngram import NgramProposer, chance_behind
 from octavo.decoding.speculation.proposer import NO_DRAFT
 from tests.decoding.speculation.texts import Request, longest_ngram, self_continued
 
@@ -67,10 +67,12 @@ def test_slots_are_apart_and_may_be_used_again() -> None:
     assert proposer.num_bytes > 0
 
 
-def test_what_is_expected_grows_with_the_match() -> None:
-    assert expected_of(1, 1) == 0.5
-    assert expected_of(5, 4) > expected_of(2, 4)
-    assert expected_of(4, 8) < 8
+def test_chances_grow_with_the_match() -> None:
+    assert chance_behind(1) == pytest.approx(2 / 7)
+    assert chance_behind(4) == pytest.approx(0.7619, rel=1e-3)
+    proposer = NgramProposer()
+    proposer.add(0, Request([1, 2, 3, 4, 1, 2]))
+    assert proposer.propose([0], [2])[0].chances == [chance_behind(2), chance_behind(3)]
 
 
 @pytest.mark.parametrize(("min_n", "max_n"), [(0, 3), (3, 2), (1, 33)])

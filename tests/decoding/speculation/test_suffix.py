@@ -26,20 +26,20 @@ def test_own_drafts_are_those_of_a_search(text: list[int], cut: int, min_chance:
     for i, token in enumerate(text[cut:], cut):
         automaton.extend([token])
         known = text[: i + 1]
-        draft, expected, match = automaton.draft(6, min_chance)
-        wanted, wanted_expected, wanted_match = suffix_draft(known, longest_earlier(known), 6, min_chance)
+        draft, chances, match = automaton.draft(6, min_chance)
+        wanted, wanted_chances, wanted_match = suffix_draft(known, longest_earlier(known), 6, min_chance)
         assert (draft, match) == (wanted, wanted_match)
-        assert expected == pytest.approx(wanted_expected)
+        assert chances == pytest.approx(wanted_chances)
 
 
 @given(text=st.lists(st.integers(-1, 3), max_size=50), tail=small_texts, min_chance=MIN_CHANCES)
 def test_drafts_for_other_texts_are_those_of_a_search(text: list[int], tail: list[int], min_chance: float) -> None:
     automaton = _native.SuffixAutomaton()
     automaton.extend(text)
-    draft, expected, match = automaton.draft_after(tail, 6, min_chance)
-    wanted, wanted_expected, wanted_match = suffix_draft(text, tail, 6, min_chance)
+    draft, chances, match = automaton.draft_after(tail, 6, min_chance)
+    wanted, wanted_chances, wanted_match = suffix_draft(text, tail, 6, min_chance)
     assert (draft, match) == (wanted, wanted_match)
-    assert expected == pytest.approx(wanted_expected)
+    assert chances == pytest.approx(wanted_chances)
     assert -1 not in draft
 
 
@@ -68,10 +68,11 @@ def test_many_tokens_are_taken_in_like_one_after_the_other() -> None:
 def test_a_loop_costs_no_more_than_other_text_and_is_continued() -> None:
     automaton = _native.SuffixAutomaton()
     automaton.extend([5] * 20_000)
-    draft, expected, match = automaton.draft(16, 0.2)
+    draft, chances, match = automaton.draft(16, 0.2)
     assert draft == [5] * 16
     assert match == 19_999
-    assert 15.9 < expected <= 16
+    assert len(chances) == 16
+    assert min(chances) > 0.99
 
 
 def test_the_most_frequent_follower_is_drafted_and_of_equals_the_most_recent() -> None:
@@ -82,11 +83,11 @@ def test_the_most_frequent_follower_is_drafted_and_of_equals_the_most_recent() -
 
 
 def test_drafts_end_where_little_is_known() -> None:
-    proposer = SuffixProposer(min_chance=0.3)
+    proposer = SuffixProposer(min_chance=0.2)
     proposer.add(0, Request([1, 2, 3, 4, 5, 6, 7, 8, 1]))
-    assert proposer.propose([0], [8])[0].token_ids == [2, 3], "1/2, 1/3, and 1/4 is too little"
+    assert proposer.propose([0], [8])[0].token_ids == [2], "2/7, and 2/7 * 0.53 is too little"
     proposer.extend(0, [2, 3, 4])
-    assert proposer.propose([0], [8])[0].token_ids == [5, 6, 7, 8, 1, 2, 3, 4], "4/5 .. 4/12"
+    assert proposer.propose([0], [8])[0].token_ids == [5, 6, 7, 8, 1, 2, 3, 4], "0.76, then more and more"
     proposer.remove(0)
     proposer.add(0, Request([1, 2]))
     assert list(proposer.propose([0], [8])[0].token_ids) == []

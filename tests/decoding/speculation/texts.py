@@ -46,14 +46,15 @@ def followers(text: Sequence[int], context: Sequence[int]) -> dict[int, tuple[in
 
 def suffix_draft(
     text: Sequence[int], tail: Sequence[int], most: int, min_chance: float
-) -> tuple[list[int], float, int]:
+) -> tuple[list[int], list[float], int]:
     """What `SuffixAutomaton.draft_after` says of a text, by searching it through for every token.
 
     The context is the longest end of tail + draft that stood in the text, and has a token behind it to draft.
     """
     context = longest_known(text, tail)
     draft: list[int] = []
-    match, chance, expected = len(context), 1.0, 0.0
+    chances: list[float] = []
+    match, product = len(context), 1.0
     while context and len(draft) < most:
         found = followers(text, context)
         choices = {token: seen for token, seen in found.items() if token >= 0}
@@ -62,13 +63,14 @@ def suffix_draft(
             continue
         best = max(choices, key=lambda token: choices[token])
         total = sum(count for count, _ in found.values())
-        chance *= choices[best][0] / (total + 1.0 / len(context))
-        if chance < min_chance:
+        chance = choices[best][0] / (total + 2.5 / len(context) ** 1.5)
+        product *= chance
+        if product < min_chance:
             break
-        expected += chance
+        chances.append(chance)
         draft.append(best)
         context = [*context, best]
-    return draft, expected, match
+    return draft, chances, match
 
 
 def longest_known(text: Sequence[int], tail: Sequence[int]) -> list[int]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from octavo.decoding.speculation.proposer import DraftedRequest
-from octavo.decoding.speculation.rows import decode_rows, rows_between
+from octavo.decoding.speculation.rows import decode_rows, likeliest, rows_between
 from octavo.execution.protocols import Int32, ProgramExecutor, RanStep, SlotArrays, StepBatch
 
 _NO_ROWS = np.empty(0, np.int32)
@@ -42,22 +42,31 @@ class DraftModelProposer:
         """See `Proposer`."""
         self._chains.pop(slot, None)
 
-    def propose(self, slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> list[list[int]]:
-        """See `Proposer`: `most` guesses for each slot, the likeliest token each, by one row after another."""
+    def propose(
+        self, slots: Sequence[int], most: Sequence[int], least_chance: float, held: SlotArrays
+    ) -> list[list[int]]:
+        """See `Proposer`: the likeliest token each, by one row after another, as long as the model thinks that they are
+        likely enough."""
         asked, wanted = np.array(slots, np.int32), np.array(most, np.int32)
         positions = held.num_tokens[asked] - np.int32(1)
         tables = held.block_tables[:, asked, : int((positions + wanted).max()) // held.block_size + 1]
         chains = np.zeros((len(asked), int(wanted.max()) + 1), np.int32)
         chains[:, 0] = held.tokens[asked, positions]
+        num_run, chances = np.zeros_like(wanted), np.ones(len(asked), np.float32)
         for depth in range(int(wanted.max())):
             live = np.flatnonzero(wanted > depth)
+            if len(live) == 0:
+                break
             batch = decode_rows(
                 chains[live, depth], positions[live] + np.int32(depth), tables[:, live], held.block_size
             )
-            chains[live, depth + 1] = self._executor.run(batch)[:, : self._vocab_size].argmax(axis=1)
+            num_run[live] += np.int32(1)
+            chains[live, depth + 1], chance = likeliest(self._executor.run(batch)[:, : self._vocab_size])
+            chances[live] *= chance
+            wanted[live[chances[live] < least_chance]] = depth
         for row, slot in enumerate(slots):
-            self._chains[slot] = int(positions[row]), chains[row, : wanted[row]]
-        return [chain[1 : 1 + count].tolist() for chain, count in zip(chains, most, strict=True)]
+            self._chains[slot] = int(positions[row]), chains[row, : num_run[row]]
+        return [chain[1 : 1 + count].tolist() for chain, count in zip(chains, wanted, strict=True)]
 
     def ran(self, step: RanStep) -> Collection[int]:
         """See `Proposer`: runs what stands and has not been run."""

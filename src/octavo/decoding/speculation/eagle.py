@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from octavo.decoding.speculation.proposer import DraftedRequest
-from octavo.decoding.speculation.rows import decode_rows, row_range, rows_between
+from octavo.decoding.speculation.rows import decode_rows, likeliest, row_range, rows_between
 from octavo.execution.protocols import DraftExecutor, Float32, Int32, RanStep, SlotArrays, StepBatch
 
 _INPUT = _NEXT = "hidden"
@@ -56,23 +56,29 @@ class EagleProposer:
         """See `Proposer`."""
         self._is_added[slot] = False
 
-    def propose(self, slots: Sequence[int], most: Sequence[int], held: SlotArrays) -> list[list[int]]:
-        """See `Proposer`: `most` guesses for each slot, by one row of the head after another."""
+    def propose(
+        self, slots: Sequence[int], most: Sequence[int], least_chance: float, held: SlotArrays
+    ) -> list[list[int]]:
+        """See `Proposer`: by one row of the head after another, as long as it thinks that they are likely enough."""
         asked, wanted = np.array(slots, np.int32), np.array(most, np.int32)
         positions = held.num_tokens[asked] - np.int32(1)
         token_ids, hidden = held.tokens[asked, positions], self._before[asked]
         guesses: list[list[int]] = [[] for _ in slots]
-        live = np.arange(len(asked))
+        live, chances = np.arange(len(asked)), np.ones(len(asked), np.float32)
         tables = held.block_tables[:, asked, : int((positions + wanted).max()) // held.block_size + 1]
         for depth in range(int(wanted.max())):
             batch = decode_rows(token_ids, positions, tables[:, live], held.block_size)
-            token_ids, hidden = self._next(batch, hidden)
+            token_ids, chance, hidden = self._next(batch, hidden)
             if depth == 0:
                 self._written[asked] = positions
-            for index, token_id in zip(live.tolist(), token_ids.tolist(), strict=True):
+            chances *= chance
+            is_likely = chances >= least_chance
+            for index, token_id in zip(live[is_likely].tolist(), token_ids[is_likely].tolist(), strict=True):
                 guesses[index].append(token_id)
-            goes_on = wanted[live] > depth + 1
-            live, token_ids, hidden = live[goes_on], token_ids[goes_on], hidden[goes_on]
+            goes_on = is_likely & (wanted[live] > depth + 1)
+            if not goes_on.any():
+                break
+            live, token_ids, hidden, chances = live[goes_on], token_ids[goes_on], hidden[goes_on], chances[goes_on]
             positions = positions[goes_on] + np.int32(1)
         return guesses
 
@@ -106,12 +112,13 @@ class EagleProposer:
         hidden[firsts] = np.where(is_known[:, None], self._before[slots], np.float32(0))
         return hidden
 
-    def _next(self, batch: StepBatch, hidden: Float32) -> tuple[Int32, Float32]:
-        """[S] the likeliest next tokens, and [S, width] the head's hidden states."""
+    def _next(self, batch: StepBatch, hidden: Float32) -> tuple[Int32, Float32, Float32]:
+        """[S] the likeliest next tokens, [S] their chances, and [S, width] the head's hidden states."""
         self._head.fill(_INPUT, hidden)
         logits = self._head.run(batch)
         if self._token_ids is None:
-            token_ids = logits[:, : self._vocab_size].argmax(axis=1).astype(np.int32)
+            token_ids, chances = likeliest(logits[:, : self._vocab_size])
         else:
-            token_ids = self._token_ids[logits.argmax(axis=1)]
-        return token_ids, self._head.output(_NEXT).copy()
+            rows, chances = likeliest(logits)
+            token_ids = self._token_ids[rows]
+        return token_ids, chances, self._head.output(_NEXT).copy()

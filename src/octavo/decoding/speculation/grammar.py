@@ -5,6 +5,9 @@ from typing import Protocol
 
 from octavo.decoding.speculation.proposer import NO_DRAFT, Draft, DraftedRequest
 
+CUT_RIGHT = 0.75
+"""What a forced token's chance is, where nothing is known: the text is right, how it is cut into tokens is not."""
+
 
 class ForcedTokens(Protocol):
     """Who follows the answers through their grammars: the sampler of guided answers."""
@@ -37,4 +40,4 @@ class GrammarProposer:
 
     def _draft(self, slot: int, most: int) -> Draft:
         token_ids = self._forced.forced_tokens(slot)[:most]
-        return Draft(token_ids, float(len(token_ids))) if token_ids else NO_DRAFT
+        return Draft(token_ids, [CUT_RIGHT] * len(token_ids)) if token_ids else NO_DRAFT

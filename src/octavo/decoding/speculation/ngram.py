@@ -1,6 +1,7 @@
 """Prompt lookup: what followed the last tokens when they stood before."""
 
 from collections.abc import Sequence
+from math import sqrt
 
 from octavo import _native
 from octavo.decoding.speculation.proposer import NO_DRAFT, Draft, DraftedRequest
@@ -42,11 +43,9 @@ class NgramProposer:
 
     def _draft(self, slot: int, most: int) -> Draft:
         token_ids, match = self._index_by_slot[slot].draft(most)
-        return Draft(token_ids, expected_of(match, len(token_ids))) if token_ids else NO_DRAFT
+        return Draft(token_ids, [chance_behind(match + i) for i in range(len(token_ids))]) if token_ids else NO_DRAFT
 
 
-def expected_of(match: int, count: int) -> float:
-    """How many of `count` tokens that once followed a context of `match` tokens are likely to be right. The chance of
-    each is l / (l + 1) where it and those before make a context of l tokens, as in csrc/speculation; the product of
-    the first k is match / (match + k)."""
-    return sum(match / (match + k) for k in range(1, count + 1))
+def chance_behind(length: int) -> float:
+    """Of what once followed a context of so many tokens to follow it again; the estimate of csrc/speculation."""
+    return 1 / (1 + 2.5 / (length * sqrt(length)))

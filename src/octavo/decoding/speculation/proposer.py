@@ -4,7 +4,9 @@ The runner asks through `octavo.execution.protocols.Proposer`, which `tokens_onl
 Here drafts come with what is expected of them, so that a chain can choose.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import NamedTuple, Protocol
 
 from octavo.request.params import SamplingParams
@@ -41,12 +43,26 @@ class Draft(NamedTuple):
 
     token_ids: Sequence[int]
     """In order; may be empty."""
-    expected: float
-    """How many of them are likely to be right, counted from the first on until one is not; 0 to `len(token_ids)`.
-    An estimate by which chains choose: no token depends on it."""
+    chances: Sequence[float]
+    """[as many] of each to be right, if all before it are. Estimates: no token depends on them."""
+
+    @property
+    def expected(self) -> float:
+        """How many of them are likely to be right, counted from the first on until one is not."""
+        return sum(self._products(), 0.0)
+
+    def likely(self, least_chance: float) -> Sequence[int]:
+        """The tokens up to the first that is less likely to be right, with all before it."""
+        for place, chance in enumerate(self._products()):
+            if chance < least_chance:
+                return self.token_ids[:place]
+        return self.token_ids
+
+    def _products(self) -> Iterable[float]:
+        return accumulate(self.chances, mul)
 
 
-NO_DRAFT = Draft((), 0.0)
+NO_DRAFT = Draft((), ())
 
 
 class Proposer(Protocol):

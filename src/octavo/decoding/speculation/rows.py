@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from octavo.execution.protocols import Int32, StepBatch
+from octavo.execution.protocols import Float32, Int32, StepBatch
 
 _NONE = np.empty(0, np.int32)
 
@@ -25,6 +25,18 @@ def decode_rows(token_ids: Int32, positions: Int32, block_tables: Int32, block_s
         slot_mapping=_slots(block_tables, rows[:-1], positions, block_size),
         logit_rows=rows[:-1],
     )
+
+
+def likeliest(logits: Float32) -> tuple[Int32, Float32]:
+    """[rows] the likeliest token of each row, and its chance.
+
+    Args:
+        logits: [rows, vocabulary]
+    """
+    best = logits.argmax(axis=1)
+    highest = np.take_along_axis(logits, best[:, None], axis=1)
+    chances = 1 / np.exp(logits - highest).sum(axis=1, dtype=np.float32)
+    return best.astype(np.int32), chances
 
 
 def row_range(batch: StepBatch, first: Int32, stop: Int32) -> Int32:

@@ -51,9 +51,10 @@ class _Shelf:
         """Of the two generations' guesses the one of which more is expected; of equals the young one's."""
         best = NO_DRAFT
         for generation in self._generations():
-            token_ids, expected, _ = generation.draft_after(tail, most, min_chance)
-            if expected > best.expected:
-                best = Draft(token_ids, expected)
+            token_ids, chances, _ = generation.draft_after(tail, most, min_chance)
+            draft = Draft(token_ids, chances)
+            if draft.expected > best.expected:
+                best = draft
         return best
 
     def _generations(self) -> list[_native.SuffixAutomaton]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from octavo import _native
 from octavo.decoding.speculation.proposer import Draft, DraftedRequest
 
-MIN_CHANCE = 0.2
+MIN_CHANCE = 0.1
 """Where the product of a draft's chances falls below, it ends."""
 
 
@@ -41,8 +41,8 @@ class SuffixProposer:
         return [self._draft(slot, most) for slot, most in zip(slots, max_tokens, strict=True)]
 
     def _draft(self, slot: int, most: int) -> Draft:
-        token_ids, expected, _ = self._automaton_by_slot[slot].draft(most, self._min_chance)
-        return Draft(token_ids, expected)
+        token_ids, chances, _ = self._automaton_by_slot[slot].draft(most, self._min_chance)
+        return Draft(token_ids, chances)
 
 
 def valid_chance(min_chance: float) -> float:
