@@ -66,7 +66,8 @@ def load(server: RunningServer[AsyncLLM]) -> dict[str, Any]:
 
 
 def user(server: RunningServer[AsyncLLM], key: str, method: str, path: str, **more: Any) -> httpx.Response:
-    return httpx.request(method, server.url + path, headers={"Authorization": f"Bearer {key}"}, timeout=60, **more)
+    headers = {"Authorization": f"Bearer {key}", **more.pop("headers", {})}
+    return httpx.request(method, server.url + path, headers=headers, timeout=60, **more)
 
 
 # ---- abort and ledgers
@@ -113,6 +114,40 @@ def test_a_whole_answer_that_is_aborted_comes_with_what_there_is(
     by_alias = user(server, "one", "GET", "/v1/requests/my").json()
     assert (by_alias["id"], by_alias["x_request_id"]) == (answer.id, "my")
     assert by_alias["choices"][0]["output_tokens"] == answer.usage.completion_tokens
+
+
+MESSAGES = {"model": "tiny", "max_tokens": 400, "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    "path, body",
+    [("embeddings", {"model": "tiny", "input": "hello"}), ("messages", MESSAGES)],
+    ids=lambda part: str(part)[:10],
+)
+def test_where_an_api_has_no_word_for_an_abort_the_request_fails(
+    server: RunningServer[AsyncLLM], admin: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    admin.post("/admin/pause", json={"mode": "keep"})
+    with ThreadPoolExecutor() as pool:
+        headers = {"X-Request-Id": f"my-{path}"}
+        asking = pool.submit(user, server, "one", "POST", f"/v1/{path}", json=body, headers=headers)
+        wait_until(lambda: load(server)["num_waiting"] == 1, "the request waits")
+        assert user(server, "one", "POST", "/v1/abort", json={"request_id": f"my-{path}"}).json()["aborted"] != []
+        answer = asking.result(60)
+    assert answer.status_code == 499 and "aborted" in answer.json()["error"]["message"]
+
+
+def test_a_stream_of_messages_that_is_aborted_ends_with_an_error(
+    server: RunningServer[AsyncLLM], admin: httpx.Client
+) -> None:
+    admin.post("/admin/pause", json={"mode": "keep"})
+    with ThreadPoolExecutor() as pool:
+        given = {"json": MESSAGES | {"stream": True}, "headers": {"X-Request-Id": "my-stream"}}
+        asking = pool.submit(user, server, "one", "POST", "/v1/messages", **given)
+        wait_until(lambda: load(server)["num_waiting"] == 1, "the request waits")
+        user(server, "one", "POST", "/v1/abort", json={"request_id": "my-stream"})
+        answer = asking.result(60)
+    assert answer.text.split("\n\n")[-2].startswith("event: error\ndata: {") and "aborted" in answer.text
 
 
 def test_ledgers_of_ended_answers_tell_why(server: RunningServer[AsyncLLM], client: openai.OpenAI) -> None:

@@ -130,6 +130,11 @@ def engine_dead() -> ApiError:
     return ApiError(503, "the engine has stopped; the server is going down", code="engine_dead")
 
 
+def aborted() -> ApiError:
+    """499: `/v1/abort`, or whoever paused the engine, has ended a request whose API has no other word for it."""
+    return ApiError(499, "the request was aborted", code="aborted")
+
+
 def draining() -> ApiError:
     """503: the engine was told to take nothing new."""
     message = "the engine drains: it takes no new requests; send the request to another one or try again later"

@@ -88,7 +88,7 @@ class BoundedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Called for what is no HTTP; the reason is not passed on."""
-        self._refuse(_no_request())
+        self._refuse(_no_request() if self._nothing_runs() else _no_body())
 
     def _start_timer(self) -> None:
         if self._timer is None:
@@ -105,11 +105,12 @@ class BoundedProtocol(H11Protocol):
     def _refuse(self, refusal: ApiError) -> None:
         """Says why, if nothing was said yet, and closes."""
         self._stop_timer()
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and self._nothing_answers():
-            self.transport.write(_encoded(refusal))
+        is_silent = self._nothing_runs() or not self.cycle.response_started
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and is_silent:
+            self.transport.write(_encoded(refusal))  # whoever waits for the body is told that the client is gone
         self.transport.close()
 
-    def _nothing_answers(self) -> bool:
+    def _nothing_runs(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
 
@@ -124,6 +125,11 @@ def _encoded(refusal: ApiError) -> bytes:
 def _too_many_connections() -> ApiError:
     message = "the server has as many connections as it may; try again later"
     return ApiError(503, message, code="too_many_connections", headers={"Retry-After": "1", "Connection": "close"})
+
+
+def _no_body() -> ApiError:
+    message = "the request's body is not in chunks as HTTP/1.1 has them, or longer than its Content-Length"
+    return ApiError(400, message, code="invalid_http", headers={"Connection": "close"})
 
 
 def _no_request() -> ApiError:

@@ -4,13 +4,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from octavo.errors import RequestFailedError
 from octavo.request.outputs import FinishReason
 from octavo.server.anthropic.errors import anthropic_error
 from octavo.server.anthropic.output import BlockWriter, Event
 from octavo.server.conversation.answer import Answer
 from octavo.server.conversation.pieces import Piece, PromptWriter
-from octavo.server.errors import ApiError
+from octavo.server.errors import ApiError, aborted
 from octavo.server.openai.session import session_facts
 from octavo.server.streaming import named_event
 
@@ -88,14 +87,14 @@ class SpelledMessage:
         """Why the message has ended.
 
         Raises:
-            RequestFailedError: it was ended from outside.
+            ApiError: 499, it was ended from outside.
         """
         stop = None if last is None else last.stop_reason
         match None if last is None else last.finish_reason:
             case FinishReason.LENGTH:
                 reason = "model_context_window_exceeded" if self._fills_context else "max_tokens"
             case FinishReason.ABORT:
-                raise RequestFailedError("the request was aborted")
+                raise aborted()
             case _ if isinstance(stop, str):
                 return {"stop_reason": "stop_sequence", "stop_sequence": stop}
             case _:

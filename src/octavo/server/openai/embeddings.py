@@ -19,7 +19,7 @@ from octavo.server.body import read_body
 from octavo.server.context import ServerContext, tenant_of
 from octavo.server.delivery import asks
 from octavo.server.endpoints import json_response
-from octavo.server.errors import REQUEST_ID, ApiError
+from octavo.server.errors import REQUEST_ID, ApiError, aborted
 from octavo.server.key_limits import METER
 from octavo.server.openai.embedding_body import EmbeddingBody
 from octavo.server.openai.sampling import check_cache_salt, check_priority
@@ -190,7 +190,7 @@ class Embedding:
         if output.stats is not None:
             metrics.observe_stats(output.stats)
         if output.finish_reason is FinishReason.ABORT:
-            raise ApiError(499, "the request was aborted", code="aborted")
+            raise aborted()
         if not output.vector:
             raise ApiError(output.error_status, output.error or "no vector came of it", code="embedding_failed")
         self._data[index] = msgspec.Raw(self._entry(index, output))
