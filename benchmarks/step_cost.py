@@ -129,7 +129,8 @@ def run_loop(core: EngineCore, streams: Sequence[RequestStream], steps: int) -> 
 
 def time_around(core: EngineCore, requests: Sequence[PreparedRequest], steps: int) -> float:
     """Seconds from step to step of an `LLM` beyond the parts that the core counts; its requests get ids, not text."""
-    deltas = LocalEngine(core).run([RequestStream(request, None) for request in requests])
+    engine = LocalEngine(core)
+    deltas = engine.run([RequestStream(request, None) for request in requests], engine.clock())
     around: list[float] = []
     resumed, before = time.perf_counter(), counted_seconds(core)
     for count, _ in enumerate(deltas, start=1):

@@ -26,6 +26,13 @@ from tests.scheduling.harness import FULL, WINDOWED, make_layout, make_request
 Socket = zmq.Socket[bytes]
 
 
+@pytest.fixture(autouse=True)
+def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower that joins is told where the stream stands by the next one: nothing here is about how long that takes
+    (tests/end_to_end/test_kv_events.py waits for one as it is)."""
+    monkeypatch.setattr("octavo.engine.kv_publisher.HEARTBEAT_S", 0.25)
+
+
 @pytest.fixture
 def engine() -> Iterator[PublishingEngine]:
     made = PublishingEngine()

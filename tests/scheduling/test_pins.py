@@ -283,7 +283,7 @@ def test_nothing_leaks_and_nobody_is_stuck(policy, ahead, data):
 @pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_nothing_leaks_over_thousands_of_pins(policy, ahead, data):
     Chaos(data, policy, ahead).run(100)
