@@ -88,7 +88,8 @@ class SpecEngine:
         ]
         collectors = {request.request_id: OutputCollector(request, None) for request in requests}
         before, started = self._counters(), self._clock()
-        for delta in self._local.run([RequestStream(request, self.words.tokenizer) for request in requests]):
+        streams = [RequestStream(request, self.words.tokenizer) for request in requests]
+        for delta in self._local.run(streams, self._local.clock()):
             collectors[delta.request_id].add(delta)
         elapsed_s, after = self._clock() - started, self._counters()
         choices = [collectors[request.request_id].output().outputs[0] for request in requests]
