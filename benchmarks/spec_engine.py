@@ -90,7 +90,7 @@ class SpecEngine:
         before, started = self._counters(), self._clock()
         streams = [RequestStream(request, self.words.tokenizer) for request in requests]
         for delta in self._local.run(streams, self._local.clock()):
-            collectors[delta.request_id].add(delta)
+            collectors[delta.request_id].add(delta, self._local.clock())
         elapsed_s, after = self._clock() - started, self._counters()
         choices = [collectors[request.request_id].output().outputs[0] for request in requests]
         for choice in choices:
