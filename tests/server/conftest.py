@@ -40,9 +40,10 @@ def client(server: FakeServer) -> Iterator[openai.OpenAI]:
         yield made
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def quick_httpx() -> Iterator[None]:
-    """`httpx.get` and its like load all certificates of the system at each call; tests speak plain HTTP."""
+    """`httpx.get` and its like load all certificates of the system at each call; tests of this room speak plain HTTP.
+    Others, which run in the same process later, do not."""
     empty = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", lambda *_, **__: empty)
