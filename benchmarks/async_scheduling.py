@@ -14,8 +14,10 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from step_cost import prepared_requests
 
@@ -57,7 +59,7 @@ class Engine:
 def decode(engine: Engine, batch: int, context: int, steps: int, kind: str) -> float:
     """Seconds per step while all requests decode."""
     core = engine.core
-    requests = prepared_requests(engine, batch, context, steps)
+    requests = prepared_requests(engine.inputs, engine.info.vocab_size, batch, context, steps)
     between = engine.between(kind, requests)
     start(core, requests)
     while len(outputs := core.step()) < batch:
@@ -75,7 +77,7 @@ def first_token(engine: Engine, batch: int, context: int) -> float:
     """Seconds to the first token of a short prompt that comes while `batch` requests decode; between two of its steps
     the core's caller finds it."""
     core = engine.core
-    *others, late = prepared_requests(engine, batch + 1, context, 40)
+    *others, late = prepared_requests(engine.inputs, engine.info.vocab_size, batch + 1, context, 40)
     start(core, others)
     while len(core.step()) < batch:
         pass
@@ -124,7 +126,7 @@ def compare(engines: dict[str, Engine], rounds: int, measure: Callable[[Engine],
     }
 
 
-def as_markdown(rows: Sequence[dict]) -> str:
+def as_markdown(rows: Sequence[dict[str, Any]]) -> str:
     """One line per measurement; the ratio says how much faster planning ahead is."""
     lines = [
         "| threads | batch | what | sync, ms | async, ms | sync / async (least to most) |",
@@ -155,7 +157,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measures, prints the table, writes files."""
     options = parse()
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for threads in options.threads:
         engines = {
             mode: Engine(options.model, threads, ahead, max(options.batch))
@@ -163,11 +165,13 @@ def main() -> None:
         }
         for batch in options.batch:
             measures: dict[str, Callable[[Engine], float]] = {
-                f"step, then {kind}": lambda e, b=batch, k=kind: decode(e, b, options.context, options.steps, k)
+                f"step, then {kind}": partial(
+                    decode, batch=batch, context=options.context, steps=options.steps, kind=kind
+                )
                 for kind in options.between
             }
             if not options.no_first_token:
-                measures["first token"] = lambda e, b=batch: first_token(e, b, options.context)
+                measures["first token"] = partial(first_token, batch=batch, context=options.context)
             for what, measure in measures.items():
                 figures = compare(engines, options.rounds, measure)
                 rows.append({"threads": threads, "batch": batch, "what": what, **figures})

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -121,7 +122,7 @@ class Comparison:
     def open(self, specs: Sequence[EngineSpec]) -> None:
         """Starts and warms engines."""
         for spec in specs:
-            self.facts[spec.name] = or_error(lambda spec=spec: self._open(spec))
+            self.facts[spec.name] = or_error(partial(self._open, spec))
 
     def _open(self, spec: EngineSpec) -> dict[str, Any]:
         engine = self._measuring.open(spec)

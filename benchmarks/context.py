@@ -46,6 +46,7 @@ class Decode:
 
     def measure(self, llm: LLM, salt: int) -> float:
         (ledger,) = run_batch(llm, random_prompts(1, self.context, llm.info.vocab_size, salt), STEPS + 1)
+        assert ledger.finished_s is not None and ledger.first_token_s is not None
         return (ledger.finished_s - ledger.first_token_s) / STEPS
 
     def shapes(self, budget: int) -> list[StepShape]:
@@ -67,6 +68,7 @@ class Prefill:
 
     def measure(self, llm: LLM, salt: int) -> float:
         (ledger,) = run_batch(llm, random_prompts(1, self.length, llm.info.vocab_size, salt), 1)
+        assert ledger.first_token_s is not None and ledger.first_scheduled_s is not None
         return ledger.first_token_s - ledger.first_scheduled_s
 
     def shapes(self, budget: int) -> list[StepShape]:

@@ -10,6 +10,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -91,18 +92,19 @@ class Bench:
             specs(target), num_blocks=1 + blocks * len(layout.groups), block_size=BLOCK_SIZE, dtype=KVDtype.FP16,
             beside=more,
         )  # fmt: skip
-        sizes = {"isa": "auto", "max_tokens": 64, "max_rows": 64, "max_seqs": 64, "max_positions": context + 16}
+        executor = partial(
+            NativeExecutor, isa="auto", max_tokens=64, max_rows=64, max_seqs=64, max_positions=context + 16
+        )
         program = target if head is None else head.target
         own = {name: random_weight(w) for name, w in program.weights.items() if name not in weights}
-        self.target = NativeExecutor(program, weights | own, self.layout, threads=1, **sizes)
+        self.target = executor(program, weights | own, self.layout, threads=1)
         self.requests, self.context = requests, context
         if head is not None:
             lent = {name: weights[theirs] for name, theirs in head.borrowed.items()}
             drawn = {name: random_weight(w) for name, w in head.program.weights.items() if name not in lent}
-            self.head = NativeExecutor(
-                head.program, drawn | lent, self.layout, threads=None, beside=self.target, borrowed=head.borrowed,
-                **sizes,
-            )  # fmt: skip
+            self.head = executor(
+                head.program, drawn | lent, self.layout, threads=None, beside=self.target, borrowed=head.borrowed
+            )
             self.width = head.program.buffers[HIDDEN].width
 
     def rows(self) -> StepBatch:

@@ -49,6 +49,8 @@ class EngineProcess:
                 env=os.environ | spec.environment,
                 start_new_session=True,
             )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._orders, self._answers = self._process.stdin, self._process.stdout
         try:
             self.facts = self.ask(spec.setting)
         except BaseException:  # also when this program is told to end
@@ -63,9 +65,9 @@ class EngineProcess:
         """
         with self._bounded():
             try:
-                self._process.stdin.write(json.dumps(order) + "\n")
-                self._process.stdin.flush()
-                answer = json.loads(self._process.stdout.readline() or "null")
+                self._orders.write(json.dumps(order) + "\n")
+                self._orders.flush()
+                answer: dict[str, Any] | None = json.loads(self._answers.readline() or "null")
             except BrokenPipeError:
                 answer = None
         if answer is None:
@@ -95,12 +97,12 @@ class EngineProcess:
         """Ends it and its children."""
         self.resume()
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+            self._orders.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_S)
         self._signal(signal.SIGKILL)
         self._process.wait()
-        self._process.stdout.close()
+        self._answers.close()
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

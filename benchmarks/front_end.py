@@ -144,6 +144,7 @@ async def measure_delays(server: Server, case: Case, seconds: float) -> Figures:
     if case.offence:
         command = [sys.executable, str(CLIENT), "offend", str(server.port), case.offence, str(seconds)]
         offender = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+        assert offender.stdout is not None
         await offender.stdout.readline()  # it has made its requests
     gaps_s.clear()
     waits_s.clear()

@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ QUANTISE_OPS = 4
 """Of one value: magnitude, maximum, product, rounding."""
 CONTEXTS = (128, 512, 2048, 8192)
 PIECE = 128
-SAMPLED = {
+SAMPLED: dict[str, dict[str, Any]] = {
     "argmax": {"temperature": 0.0},
     "temperature 1": {},
     "top_k 50": {"top_k": 50},

@@ -37,7 +37,8 @@ def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimat
 
 def coverage(count: int, rank: int) -> float:
     """Chance that the rank-th smallest and rank-th largest of `count` values enclose the true median."""
-    return max(0.0, 1 - 2 * sum(comb(count, i) for i in range(rank)) / 2**count)
+    outside = sum(comb(count, i) for i in range(rank)) / float(2**count)
+    return max(0.0, 1 - 2 * outside)
 
 
 def paired_ratios(ours: Sequence[float | None], theirs: Sequence[float | None]) -> list[float]:

@@ -23,6 +23,7 @@ import shlex
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def run(options: argparse.Namespace, result: dict[str, Any], checkpoint: Checkpo
         result["starts"].append(starts)
         for spec in rotated(specs, number):
             if time.monotonic() < deadline:
-                starts[spec.name] = or_error(lambda spec=spec: measuring.start(spec))
+                starts[spec.name] = or_error(partial(measuring.start, spec))
                 progress(f"start {number + 1}: {spec.name} {starts[spec.name]}")
         if "octavo" in starts:
             starts["octavo"]["serve_to_ready_s"] = seconds_to_ready(str(file), options.threads)

@@ -13,8 +13,9 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from octavo.decoding.speculation.build import Surroundings, proposer_named
@@ -90,6 +91,12 @@ def kib_of(proposer: Proposer, requests: int) -> float | None:
     return None
 
 
+def extend(proposer: Proposer, new: Sequence[list[int]]) -> None:
+    """Each slot gets its new tokens."""
+    for slot, tokens in enumerate(new):
+        proposer.extend(slot, tokens)
+
+
 def cost_of(name: str, requests: int, context: int) -> Cost:
     """Measures one proposer."""
     rng, proposer = random.Random(requests), PROPOSERS[name]()
@@ -98,15 +105,13 @@ def cost_of(name: str, requests: int, context: int) -> Cost:
         proposer.extend(0, text(rng, 2000))
         proposer.remove(0)
     prompts = [text(rng, context) for _ in range(requests)]
-    adds = [timed_us(lambda s=slot, p=prompt: proposer.add(s, Known(p))) for slot, prompt in enumerate(prompts)]
+    adds = [timed_us(partial(proposer.add, slot, Known(prompt))) for slot, prompt in enumerate(prompts)]
     slots, most = list(range(requests)), [DRAFTS] * requests
     proposes, extends = [], []
     for _ in range(ROUNDS):
         proposes.append(timed_us(lambda: proposer.propose(slots, most)) / requests)
         new = [[prompts[slot][rng.randrange(context)]] for slot in slots]
-        extends.append(
-            timed_us(lambda new=new: [proposer.extend(s, n) for s, n in zip(slots, new, strict=True)]) / requests
-        )
+        extends.append(timed_us(partial(extend, proposer, new)) / requests)
     return Cost(
         name,
         requests,

@@ -9,6 +9,8 @@ Rows: `model` is normal noise (sigma 3.5) with twenty tokens at 24 to 14, like t
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +22,9 @@ from octavo.request.params import SamplingParams
 from octavo.request.reasoning import ReasoningSpec
 
 ROWS = 8
-CASES = {
+Fields = dict[str, Any]
+"""Of `SamplingParams`."""
+CASES: dict[str, Fields] = {
     "greedy": {"temperature": 0.0},
     "greedy + 1000 seen tokens penalised": {"temperature": 0.0, "repetition_penalty": 1.1, "frequency_penalty": 0.1},
     "greedy + logit_bias of 100 ids": {"temperature": 0.0, "logit_bias": {100 * i: 1.0 for i in range(100)}},
@@ -93,7 +97,7 @@ def cpu_us(call: Callable[[], object], repeats: int = 41) -> float:
     return sorted(seconds)[repeats // 5] * 1e6
 
 
-def measure(vocab: int, kind: str, isa: str, fields: dict[str, object], masks: TokenMasks | None = None) -> float:
+def measure(vocab: int, kind: str, isa: str, fields: Fields, masks: TokenMasks | None = None) -> float:
     sampler = NativeSampler(ThreadPool(1), vocab, vocab, isa, {"nothing": Nothing()})
     prompt = np.random.default_rng(2).integers(0, vocab, 1000).tolist()
     for slot in range(ROWS):
@@ -123,7 +127,7 @@ def main() -> None:
     for vocab, kind in columns:
         sampler, logits = NativeSampler(ThreadPool(1), vocab, vocab, args.isa), make_logits(vocab, kind)
         targets = np.arange(ROWS, dtype=np.int32)
-        scores.append(f"{cpu_us(lambda s=sampler, x=logits, t=targets: s.score(x, t, 5)) / ROWS:.1f}")
+        scores.append(f"{cpu_us(partial(sampler.score, logits, targets, 5)) / ROWS:.1f}")
     print("| score, 5 logprobs | " + " | ".join(scores) + " |")
 
 

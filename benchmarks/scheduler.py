@@ -179,7 +179,7 @@ def endurance(args: argparse.Namespace) -> None:
                 made += count
 
         report_every = max(1, args.requests // 30)
-        resident = []
+        resident: list[int] = []
         steps = 0
         for plan, _ in run(scheduler, arrivals()):
             steps += 1

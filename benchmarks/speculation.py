@@ -230,7 +230,8 @@ def summary(records: dict[str, dict[str, Any]]) -> str:
 
 def beside(options: argparse.Namespace, model: str, suffix: str) -> Path:
     """`with_suffix` would take the end of a name such as `qwen2.5-coder-0.5b` for one."""
-    return options.out.with_name(f"{options.out.name}_{Path(model).name}{suffix}")
+    out: Path = options.out
+    return out.with_name(f"{options.out.name}_{Path(model).name}{suffix}")
 
 
 def command_of(options: argparse.Namespace) -> str:

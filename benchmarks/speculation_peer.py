@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def compare(
         try:
             for number, spec in enumerate(engines):
                 log = Path(logs) / f"{number}.log"
-                facts[spec.name] = or_error(lambda spec=spec, log=log: _open(spec, log, running))
+                facts[spec.name] = or_error(partial(_open, spec, log, running))
             for number in range(rounds):
                 cells: dict[str, Any] = {workload: {} for workload in prompts}
                 result["rounds"].append(cells)
@@ -140,7 +141,7 @@ def table(result: Mapping[str, Any]) -> str:
     for workload in dict.fromkeys(workload for one in result["rounds"] for workload in one):
         rounds = [one[workload] for one in result["rounds"]]
         ours = [name for name in result["engines"] if name.startswith("octavo") and any(name in one for one in rounds)]
-        best = max(ours, key=lambda name, rounds=rounds: _median(rounds, name)) if ours else None
+        best = max(ours, key=partial(_median, rounds)) if ours else None
         for name in result["engines"]:
             if any(name in one for one in rounds):
                 lines.append(_row(workload, name, rounds, best))

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zmq
@@ -85,14 +86,15 @@ def by_kind(stages: dict[str, float]) -> dict[str, float]:
     return kinds
 
 
-def prepared_requests(engine: "Engine", batch: int, context: int, steps: int) -> list[PreparedRequest]:
+def prepared_requests(
+    inputs: InputProcessor, vocab_size: int, batch: int, context: int, steps: int
+) -> list[PreparedRequest]:
     """Requests that are around `context` tokens long while the measured steps run."""
     params = SamplingParams(temperature=0, max_tokens=steps + 8, ignore_eos=True, detokenize=True)
     rng = np.random.default_rng(0)
     length = max(1, context - steps // 2)
-    vocab_size = engine.info.vocab_size
     return [
-        engine.inputs.prepare(f"r{i}", rng.integers(0, vocab_size, length).tolist(), params, RequestOptions())
+        inputs.prepare(f"r{i}", rng.integers(0, vocab_size, length).tolist(), params, RequestOptions())
         for i in range(batch)
     ]
 
@@ -191,14 +193,16 @@ class Engine:
         self.inputs = InputProcessor(self.info, self.words.tokenizer, default_seed=0)
 
     def loop(self, batch: int, context: int, steps: int) -> Loop:
-        requests = prepared_requests(self, batch, context, steps)
+        requests = prepared_requests(self.inputs, self.info.vocab_size, batch, context, steps)
         return run_loop(self.core, [RequestStream(request, self.words.tokenizer) for request in requests], steps)
 
     def around(self, batch: int, context: int, steps: int) -> float:
-        return time_around(self.core, prepared_requests(self, batch, context, steps), steps)
+        return time_around(
+            self.core, prepared_requests(self.inputs, self.info.vocab_size, batch, context, steps), steps
+        )
 
 
-def cost_table(engine: Engine, peaks: Peaks, batch: int, context: int, steps: int, seconds: float) -> dict[str, object]:
+def cost_table(engine: Engine, peaks: Peaks, batch: int, context: int, steps: int, seconds: float) -> dict[str, Any]:
     """All rows of one batch size, in seconds per step."""
     loop = engine.loop(batch, context, steps)
     parts = loop.quiet()
@@ -230,9 +234,9 @@ def python_share(parts: dict[str, float]) -> float:
     return (served - parts["execute"]) / served
 
 
-def as_markdown(tables: Sequence[dict[str, object]]) -> str:
+def as_markdown(tables: Sequence[dict[str, Any]]) -> str:
     """One column per batch size, microseconds and shares of the served step."""
-    rows: list[tuple[str, Callable[[dict], float]]] = [
+    rows: list[tuple[str, Callable[[dict[str, Any]], float]]] = [
         *((f"kernels: {kind}", lambda t, kind=kind: t["kernels_s"][kind]) for kind in tables[0]["kernels_s"]),
         ("executor (call beyond its stages)", lambda t: t["executor_s"]),
         ("**execute** (in the engine)", lambda t: t["parts_s"]["execute"]),

@@ -9,6 +9,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def report(alias: str) -> None:
     vocabulary = grammar_vocabulary(tokenizer)
     backend = LLGuidanceBackend(vocabulary)
     known = cpu_s(backend.prepare)
-    small, large = (cpu_s(lambda s=s: backend.compile(schema_spec(s))) for s in (PERSON, MANY))
+    small, large = (cpu_s(partial(backend.compile, schema_spec(s))) for s in (PERSON, MANY))
     times = fill_times_us(backend, tokenizer)
     print(
         f"{alias}: {vocabulary.size} tokens; vocabulary {known:.2f} s; compile {1e3 * small:.1f} ms, "

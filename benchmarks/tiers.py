@@ -71,7 +71,7 @@ def listening() -> Iterator[Loads]:
         loads.hear(events)
         return events
 
-    TierStore.poll = heard  # type: ignore[method-assign]
+    TierStore.poll = heard  # type: ignore[method-assign, assignment]
     try:
         yield loads
     finally:

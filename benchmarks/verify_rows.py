@@ -99,7 +99,7 @@ class Draws:
 
     @staticmethod
     def _right_drafts(logits: Float32, case: StepCase) -> Int32:
-        drafts = logits.argmax(axis=1).astype(np.int32)
+        drafts: Int32 = logits.argmax(axis=1).astype(np.int32)
         drafts[case.tokens - 1 :: case.tokens] = -1
         return drafts
 

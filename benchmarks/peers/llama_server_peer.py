@@ -56,7 +56,8 @@ class LlamaServer:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request) as answer:
-            return json.loads(answer.read())
+            said: dict[str, Any] = json.loads(answer.read())
+            return said
 
     def run(self, prompts: Prompts, output_len: int) -> Run:
         """One prompt after the other."""

@@ -32,8 +32,8 @@ class Octavo:
         outputs = self._llm.generate([list(prompt) for prompt in prompts], params)
         elapsed_s = time.perf_counter() - begin
         choices = [output.outputs[0] for output in outputs]
-        ledgers = [choice.stats for choice in choices]
-        last_first = max(ledger.first_token_s for ledger in ledgers)
+        ledgers = [choice.stats for choice in choices if choice.stats is not None]
+        last_first = max(ledger.first_token_s or 0.0 for ledger in ledgers)
         first_s = last_first - min(ledger.arrival_s for ledger in ledgers)
         drafts = sum(ledger.num_draft_tokens for ledger in ledgers)
         right = sum(ledger.num_accepted_draft_tokens for ledger in ledgers)
