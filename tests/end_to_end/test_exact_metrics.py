@@ -151,6 +151,7 @@ def check_counts(after: Scrape, before: Scrape) -> None:
     for name in ("prefill", "decode", "inference"):
         assert count(f"vllm:request_{name}_time_seconds_count") == num_answers, name
     assert count("vllm:request_time_per_output_token_seconds_count") == several
+    assert count("vllm:inter_token_latency_seconds_count") == tokens - num_answers
     assert count("vllm:request_params_n_count") == len(JOBS)
     assert count("vllm:request_params_n_sum") == sum(job.n for job in JOBS)
     assert count("vllm:request_params_max_tokens_sum") == sum(job.max_tokens for job in JOBS)

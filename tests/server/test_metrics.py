@@ -275,3 +275,21 @@ def test_sizes_and_times_of_all_answers(server: FakeServer, http: httpx.Client) 
     assert scraped.value("http_response_size_bytes_sum", handler=handler) == len(answer.content)
     assert scraped.value("http_request_duration_highr_seconds_count") == 1
     assert scraped.by("http_requests_total", "handler") == {handler: 1}
+
+
+def test_every_token_behind_the_first_counts_once_whatever_was_held_back(server: FakeServer) -> None:
+    """Pieces of 2, 1, 3, 1 and 4 tokens: characters of several, and what might have become a stop string."""
+    answer = "éa日bEND."
+    server.engine.scripts["x"] = list(answer.encode())
+    body = {"prompt": "x", "max_tokens": len(answer.encode()), "stop": "ENDS", "stream": True}
+    lines = httpx.post(f"{server.url}/v1/completions", json=body).text.splitlines()
+    pieces = [line for line in lines if '"text":"' in line and '"text":""' not in line]
+    assert len(pieces) == 5
+    scraped = scraping.scrape(server.url)
+    name = "vllm:inter_token_latency_seconds"
+    assert scraped.value(f"{name}_count") == scraped.value("vllm:generation_tokens_total") - 1 == 10
+    assert scraped.value(f"{name}_bucket", le="0.001") >= 1
+    first, last = (scraped.value(f"vllm:{each}_seconds_sum") for each in ("time_to_first_token", "e2e_request_latency"))
+    assert scraped.value(f"{name}_sum") == pytest.approx(last - first)
+    mean = scraped.value("vllm:request_time_per_output_token_seconds_sum")
+    assert scraped.value(f"{name}_sum") == pytest.approx(10 * mean)

@@ -16,10 +16,10 @@ class Tally(msgspec.Struct):
     total: float = 0.0
     """Sum of all values."""
 
-    def add(self, value: float) -> None:
-        """Counts one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def add(self, value: float, times: int = 1) -> None:
+        """Counts a value, `times` over."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
 
     def copy(self) -> "Tally":
         """As it is now."""

@@ -49,7 +49,7 @@ class ServerMetrics:
         tokens = token_buckets(info.max_model_len)
         self.ttft = histogram("time_to_first_token_seconds", "Arrival to first token.", TTFT_BUCKETS)
         itl = prefix + "inter_token_latency_seconds"
-        self.itl = QuickHistogram(itl, "Time per token between two deltas.", labels, ITL_BUCKETS, self.registry)
+        self.itl = QuickHistogram(itl, "Time between tokens.", labels, ITL_BUCKETS, self.registry)
         self.tpot = histogram("request_time_per_output_token_seconds", "Mean over a request.", ITL_BUCKETS)
         self.e2e = histogram("e2e_request_latency_seconds", "Arrival to end.", LATENCY_BUCKETS)
         self.queue = histogram("request_queue_time_seconds", "Waiting to be scheduled.", LATENCY_BUCKETS)
@@ -142,12 +142,14 @@ class RequestTracker:
         if count:
             if choice in self._last_token:
                 gap = now - self._last_token[choice]
-                self._metrics.itl.observe(gap / count)
+                self._metrics.itl.observe(gap / count, count)
                 if gap > self._longest_gap.get(choice, 0.0):
                     self._longest_gap[choice] = gap
             else:
                 self._first_token[choice] = now
                 self._metrics.ttft.observe(now - self._arrival)
+                if count > 1:
+                    self._metrics.itl.observe(0.0, count - 1)
             self._last_token[choice] = now
             self._num_tokens[choice] = self._num_tokens.get(choice, 0) + count
         if delta.choice.finish_reason is not None:

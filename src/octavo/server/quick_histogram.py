@@ -26,7 +26,7 @@ class QuickHistogram(Collector):
         self._name, self._text, self._labels = name, text, labels
         self._counted = tally(buckets)
         self.observe = self._counted.add
-        """Counts one value."""
+        """Counts a value, once or as often as told."""
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
