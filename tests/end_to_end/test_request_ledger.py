@@ -116,6 +116,21 @@ def test_chats_and_their_stop_strings(client: httpx.Client) -> None:
     assert choice["finish_reason"] == "stop" and choice["cached_tokens"] > 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_string_in_the_very_last_token_is_a_stop_for_all(client: httpx.Client, stream: bool) -> None:
+    """The core ends the answer for its length; whoever makes the text finds the stop string later."""
+    whole = client.post("/v1/completions", json=BODY | {"prompt": "stops", "max_tokens": 40, "logprobs": 0}).json()
+    text, offsets = whole["choices"][0]["text"], whole["choices"][0]["logprobs"]["text_offset"]
+    last = next(i for i in range(8, 40) if text.find(text[offsets[i] - 4 : offsets[i] + 1]) == offsets[i] - 4)
+    stop = text[offsets[last] - 4 : offsets[last] + 1]
+    body = BODY | {"prompt": "stops", "max_tokens": last + 1, "stop": [stop], "stream": stream}
+    name = f"race-{stream}"
+    answer = client.post("/v1/completions", json=body, headers={"X-Request-Id": name})
+    assert '"finish_reason":"stop"' in answer.text.replace(" ", "")
+    (choice,) = ledger(client, name)["choices"]
+    assert choice["finish_reason"] == "stop" and choice["output_tokens"] == last + 1
+
+
 def test_vectors(client: httpx.Client) -> None:
     headers = {"X-Request-Id": "vectors"}
     answer = client.post("/v1/embeddings", json={"input": ["one", "another one"]}, headers=headers)

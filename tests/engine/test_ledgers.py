@@ -4,6 +4,7 @@ import random
 
 from octavo.engine.ledgers import Ledgers
 from octavo.request.ledger import ChoiceLedger
+from octavo.request.orders import End
 from octavo.request.outputs import FinishReason, RequestStats
 from octavo.request.params import SamplingParams
 from octavo.request.request import GenerateRequest
@@ -90,6 +91,28 @@ def test_the_oldest_are_forgotten_by_number_and_by_bytes() -> None:
         assert states(ledgers, "alias") == [("lives on", "running")]
     assert len(few) == 1 + 3
     assert 1000 < small.num_bytes <= 3000
+
+
+def test_an_end_that_was_told_otherwise_is_put_right() -> None:
+    ledgers = Ledgers()
+    for index in range(2):
+        opened(ledgers, f"r-{index}", group="r", alias="mine")
+    stats = RequestStats(arrival_s=1.0, num_output_tokens=7)
+    ledgers.closed("r-0", FinishReason.LENGTH, stats)
+    told = End(tenant="t", group="r", request_id="r-0", reason=FinishReason.STOP)
+    assert ledgers.correct(told) == stats
+    ledgers.closed("r-1", FinishReason.LENGTH, RequestStats(arrival_s=2.0))
+    before = ledgers.num_bytes
+    assert ledgers.correct(End(tenant="t", group="r", request_id="r-1", reason=FinishReason.ERROR)) is not None
+    assert ledgers.num_bytes == before - len("length") + len("error")
+    found = ledgers.find("t", "mine", look, 9.0)
+    assert found is not None and [choice.finish_reason for choice in found.choices] == ["stop", "error"]
+    for tenant, group, request_id in (("u", "r", "r-0"), ("t", "x", "r-0"), ("t", "r", "r-2")):
+        assert ledgers.correct(End(tenant=tenant, group=group, request_id=request_id, reason=FinishReason.STOP)) is None
+    for index in range(5000):
+        opened(ledgers, f"o-{index}")
+        ledgers.closed(f"o-{index}", FinishReason.STOP, RequestStats())
+    assert ledgers.correct(told) is None
 
 
 def test_its_own_books_agree_after_random_traffic() -> None:

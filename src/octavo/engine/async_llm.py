@@ -210,11 +210,9 @@ class AsyncLLM:
         if isinstance(item, EngineDeadError):
             raise item
         raise_refusal(item)
-        delta, ended_early = stream.push(item)
-        if ended_early:
-            for stats in await self._client.end([item.request_id]):
-                delta = stream.with_ledger(delta, stats)
-        return delta
+        delta, told = stream.push(item)
+        stats = None if told is None else await self._client.end(told)
+        return delta if stats is None else stream.with_ledger(delta, stats)
 
     def note_delivery(self, group: str, *, tenant: str = "") -> None:
         """The answer of a request has left, all of it: its ledger ends here. Of several calls the last counts.

@@ -253,9 +253,9 @@ class CoreClient:
         """See `Profiler.stop`."""
         return msgspec.convert(await self._ask(orders.StopProfile(number)), Profile)
 
-    async def end(self, request_ids: list[str]) -> list[RequestStats]:
-        """Like `abort`, for requests that have ended well. Returns the ledgers of those that were live."""
-        return msgspec.convert(await self._ask(orders.End(request_ids)), list[RequestStats])
+    async def end(self, told: orders.End) -> RequestStats | None:
+        """See `EngineCore.end`."""
+        return msgspec.convert(await self._ask(told), RequestStats | None)
 
     def note_delivery(self, note: Delivered) -> None:
         """Tells the core that an answer has left. Nothing comes back, and a core that is gone need not know."""

@@ -23,7 +23,7 @@ from octavo.engine.waker import wait_for_any
 from octavo.execution.protocols import StepExecutor
 from octavo.request.control import EngineLoad
 from octavo.request.ledger import ChoiceLedger, Delivered, RequestLedger
-from octavo.request.orders import PauseMode
+from octavo.request.orders import End, PauseMode
 from octavo.request.outputs import FinishReason, RequestOutput, RequestStats
 from octavo.request.pin import PinRequest, SessionState
 from octavo.request.request import GenerateRequest
@@ -148,18 +148,19 @@ class EngineCore:
         found = self._ledgers.live_ids(tenant, names)
         return list(found), self.cancel([request_id for ids in found.values() for request_id in ids])
 
-    def end(self, request_ids: Iterable[str]) -> list[RequestStats]:
-        """Like `abort`, for requests that have ended well: their clients have found stop strings. Returns the ledgers
-        of those that were live."""
+    def end(self, told: End) -> RequestStats | None:
+        """Ends a request, or puts its ledger right, as its caller was told. Returns its ledger, None if it is
+        forgotten."""
         self._waits = False
-        ledgers = []
-        for request_id in request_ids:
-            request = self._scheduler.live(request_id)
-            if request is not None:
-                now_s = self._clock()
-                self._scheduler.end(request_id, now_s)
-                ledgers.append(self._close_ledger(request_id, FinishReason.STOP, request.ledger(now_s)))
-        return ledgers
+        request = self._scheduler.live(told.request_id)
+        if request is None:
+            return self._ledgers.correct(told)
+        now_s = self._clock()
+        if told.reason is FinishReason.ERROR:
+            self._scheduler.abort(told.request_id, now_s)
+        else:
+            self._scheduler.end(told.request_id, now_s)
+        return self._close_ledger(told.request_id, told.reason, request.ledger(now_s))
 
     def ledger(self, tenant: str, name: str) -> RequestLedger | None:
         """The ledger of an API request of a tenant, live or recent; None if there is none of this id or name."""

@@ -48,8 +48,8 @@ class EmbeddingStream:
         """Core request ids still running; to be aborted when the caller goes away."""
         return [] if self.finished else [choice.request_id for choice in self.request.choices]
 
-    def push(self, output: RequestOutput) -> tuple[EmbeddingOutput | None, bool]:
-        """Takes the core's output. Returns what comes of it, and False: it never ends before it does in the core."""
+    def push(self, output: RequestOutput) -> tuple[EmbeddingOutput | None, None]:
+        """Takes the core's output. Returns what comes of it, and None: it never ends otherwise than in the core."""
         self.finished = True
         stats = output.stats
         whole = EmbeddingOutput(
@@ -63,7 +63,7 @@ class EmbeddingStream:
             num_cached_tokens=0 if stats is None else stats.num_cached_tokens,
             stats=stats,
         )
-        return whole, False
+        return whole, None
 
     def with_ledger(self, result: EmbeddingOutput | None, stats: RequestStats) -> EmbeddingOutput | None:
         """See `OutputStream.with_ledger`."""

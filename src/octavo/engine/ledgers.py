@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from octavo.request.ledger import ChoiceLedger, Delivered, RequestLedger
+from octavo.request.orders import End
 from octavo.request.outputs import FinishReason, RequestStats
 from octavo.request.request import GenerateRequest
 
@@ -92,6 +93,24 @@ class Ledgers:
             self._ended[name] = record.num_bytes
             self.num_bytes += record.num_bytes
             self._forget_oldest()
+
+    def correct(self, told: End) -> RequestStats | None:
+        """A sequence that has ended, ended otherwise for its caller. Returns its ledger, None if it is forgotten."""
+        name = (told.tenant, told.group)
+        record = self._records.get(name)
+        choices = [] if record is None else [_decode(choice) for choice in record.ended]
+        for place, choice in enumerate(choices):
+            if record is not None and choice.request_id == told.request_id:
+                record.ended[place] = _encode(replace(choice, finish_reason=told.reason))
+                self._weigh(name, record)
+                return choice.stats
+        return None
+
+    def _weigh(self, name: Name, record: _Record) -> None:
+        """What an ended request takes has changed."""
+        if name in self._ended:
+            self.num_bytes += record.num_bytes - self._ended[name]
+            self._ended[name] = record.num_bytes
 
     def delivered(self, note: Delivered) -> None:
         """The answer of a request has left; no-op if it is forgotten."""

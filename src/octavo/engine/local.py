@@ -41,12 +41,13 @@ class _Run(Generic[Result]):
         return bool(self.open) and not self.deltas
 
     def push(self, output: RequestOutput, core: EngineCore) -> None:
-        """Takes an output; ends its request in the core if it has ended here before it did there."""
+        """Takes an output; tells the core if its request has ended otherwise here than there."""
         stream = self.stream_by_id[output.request_id]
-        delta, ended_early = stream.push(output)
-        for stats in core.end([output.request_id]) if ended_early else []:
+        delta, told = stream.push(output)
+        stats = None if told is None else core.end(told)
+        if stats is not None:
             delta = stream.with_ledger(delta, stats)
-        if ended_early or output.finish_reason is not None:
+        if told is not None or output.finish_reason is not None:
             del self.open[output.request_id]
         if delta is not None:
             self.deltas.append(delta)

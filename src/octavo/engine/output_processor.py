@@ -8,6 +8,7 @@ import msgspec
 
 from octavo.engine.input import PreparedRequest
 from octavo.engine.output import ChoiceDelta, CompletionOutput, GenerationDelta, GenerationOutput
+from octavo.request.orders import End
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput, RequestStats
 from octavo.request.params import SamplingParams
 from octavo.text.stream import TextStream
@@ -128,9 +129,10 @@ class OutputStream(Protocol[Result]):
         """Core request ids still running; to be aborted when the caller goes away."""
         ...
 
-    def push(self, output: RequestOutput) -> tuple[Result | None, bool]:
-        """Takes one core output. Returns what to show, if anything, and whether that core request has ended here
-        before it did in the core. Nothing raises out of here, for whoever pushes may do so for others."""
+    def push(self, output: RequestOutput) -> tuple[Result | None, End | None]:
+        """Takes one core output. Returns what to show, if anything, and what the core must be told: that this request
+        of its has ended here, where the core says otherwise or nothing. Nothing raises out of here, for whoever pushes
+        may do so for others."""
         ...
 
     def with_ledger(self, result: Result | None, stats: RequestStats) -> Result | None:
@@ -159,10 +161,8 @@ class RequestStream:
         """Core request ids still running; to be aborted when the caller goes away."""
         return [request_id for request_id, choice in self._choices.items() if not choice.finished]
 
-    def push(self, output: RequestOutput) -> tuple[GenerationDelta | None, bool]:
-        """Takes one core output. Returns the delta to show, if any, and whether the core should abort this choice
-        (a stop string ended it before the core did, or its text cannot be made). Nothing raises out of here, for
-        whoever pushes may do so for others."""
+    def push(self, output: RequestOutput) -> tuple[GenerationDelta | None, End | None]:
+        """See `OutputStream.push`: a stop string ended the choice, or its text cannot be made."""
         choice = self._choices[output.request_id]
         self._note_prompt(output)
         try:
@@ -171,8 +171,15 @@ class RequestStream:
             log.error("request %s ends: no text can be made of its tokens", output.request_id, exc_info=error)
             problem = f"no text can be made of the tokens ({type(error).__name__}); the log says more"
             delta = choice.fail(problem, output)
-        ended_early = choice.finished and output.finish_reason is None
-        return (None if delta is None else self._wrap(delta)), ended_early
+        if delta is None:
+            return None, None
+        reason = delta.finish_reason
+        told = None if reason is None or reason is output.finish_reason else self._end(output.request_id, reason)
+        return self._wrap(delta), told
+
+    def _end(self, request_id: str, reason: FinishReason) -> End:
+        first = self.request.choices[0]
+        return End(tenant=first.tenant, group=first.group, request_id=request_id, reason=reason)
 
     def with_ledger(self, result: GenerationDelta | None, stats: RequestStats) -> GenerationDelta | None:
         """See `OutputStream.with_ledger`."""

@@ -237,9 +237,9 @@ class CoreLoop:
         self._lines.disown(order.request_ids)
 
     def _end(self, order: orders.End) -> object:
-        ledgers = self._core.end(order.request_ids)
-        self._lines.disown(order.request_ids)
-        return ledgers
+        ledger = self._core.end(order)
+        self._lines.disown([order.request_id])
+        return ledger
 
     def _cancel(self, order: orders.Cancel) -> None:
         self._send_outputs(self._core.cancel(order.request_ids))

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from octavo.request.outputs import FinishReason
 from octavo.request.pin import PinRequest
 
 
@@ -44,10 +45,15 @@ class Abort(_Command, frozen=True):
 
 
 class End(_Command, frozen=True):
-    """Like Abort, but they have ended well, at a stop string that their client has found. The reply has the ledgers of
-    those that were live."""
+    """How a request has ended for its caller, where the core says otherwise or nothing: at a stop string in its text,
+    or with an error, for no text can be made of its tokens. Ends a live one; the ledger of one that had ended by then
+    is put right. The reply is its ledger, None if it is forgotten."""
 
-    request_ids: list[str]
+    tenant: str
+    group: str
+    """As of `GenerateRequest`, but never empty."""
+    request_id: str
+    reason: FinishReason
 
 
 class Cancel(_Command, frozen=True):
