@@ -101,8 +101,8 @@ def test_a_stream_ends_with_its_last_byte(client: httpx.Client) -> None:
     before = time.monotonic()
     with client.stream("POST", "/v1/completions", json=BODY | {"prompt": "a stream", "stream": True}) as answer:
         events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: {")]
-    took_s = time.monotonic() - before
     (choice,) = ledger(client, events[0]["id"])["choices"]
+    took_s = time.monotonic() - before  # the server may learn that its last byte has left after that has arrived
     assert 0 < choice["e2e_s"] <= took_s
     assert choice["output_tokens"] == 20
 
