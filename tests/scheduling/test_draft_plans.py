@@ -2,7 +2,8 @@
 
 from itertools import pairwise
 
-from octavo.scheduling.adaptive_draft_counts import HOLD, LEAST_CHANCE, PROBES, AdaptiveDraftCounts
+from octavo.scheduling.adaptive_draft_counts import HOLD, LEAST_CHANCE, AdaptiveDraftCounts
+from octavo.scheduling.draft_costs import LONGEST_REST
 from octavo.scheduling.draft_counts import PlannedDrafts
 
 STEP_S = 0.1
@@ -87,8 +88,16 @@ def test_where_nothing_pays_it_is_seldom_asked_and_hardly_anything_runs() -> Non
     machine.go(300, chance=0.1, right=0)
     plans = machine.go(320, chance=0.1, right=0)
     asked = [plan for plan in plans if plan is not None]
-    assert len(asked) <= 320 / 8
-    assert all(sum(plan.counts) <= PROBES for plan in asked)
+    assert 0 < len(asked) <= 320 / 8
+    assert all(plan.least_chance > 0.1 for plan in asked), "so none of them runs"
+
+
+def test_who_comes_behind_somebody_is_looked_at_soon() -> None:
+    machine = Machine(16, 0.06)
+    machine.go(600, chance=0.1, right=0)
+    machine.counts.forget("3")
+    plans = machine.go(LONGEST_REST, chance=0.1, right=0)
+    assert plans[0] is not None and sum(plan is not None for plan in plans) >= 3
 
 
 def test_a_text_that_turns_is_found_by_probes() -> None:

@@ -121,7 +121,7 @@ def test_trials_are_charged_what_they_lost_and_wait_for_credit() -> None:
     assert not costs.may_try  # the step is under way
     costs.measured(8, 6.0)
     assert not costs.may_try  # it has lost five steps
-    for _ in range(500):
+    for _ in range(2000):
         costs.measured(0, 1.0)
     assert costs.may_try
 

@@ -10,7 +10,7 @@ from octavo.scheduling.draft_counts import Candidate, PlannedDrafts
 from octavo.scheduling.draft_order import Expectation, in_order
 from octavo.scheduling.step_times import REACH
 
-MARGIN, DEAR = 0.02, 0.02
+MARGIN, DEAR = 0.03, 0.02
 """By how much a step with drafts must be better than it seems: by a share of a step, and of the time that they take."""
 PLANNING_S, PLANNING_EACH_S = 0.00015, 0.00003
 """What it takes to plan drafts in a step and to take note of what came of them, and for each request beside: it adds to
@@ -27,7 +27,7 @@ LEAST_CHANCE, FIRST_CHANCE = 0.15, 0.3
 HOPED_RISE = 0.5
 """Of the time of a draft with about as many requests, what it may be hoped to take with others."""
 LEAST_RIGHT = 0.08
-"""Of drafts that run so many must be right for them to be thought of: rows are not as cheap as less would need."""
+"""Of drafts that run so many must be right for them to be thought of, at least: no rows are as cheap."""
 HOLD = 4
 """Steps for which a plan holds that finds nothing out, while the requests are the same: planning takes time, too."""
 PROBE_AGE, PROBES = 4, 8
@@ -51,6 +51,7 @@ class AdaptiveDraftCounts:
 
     def __init__(self, most_per_request: int, most_per_step: int) -> None:
         self.most_per_step = most_per_step
+        self.is_curious = True
         self._most = most_per_request
         self._costs: dict[int, DraftCosts] = {}
         self._everybody = Acceptance(LONG_MEMORY)
@@ -59,8 +60,12 @@ class AdaptiveDraftCounts:
 
     def worth_asking(self, num_tokens: int, num_requests: int) -> bool:
         """See `DraftCounts`. Steps that run prompts have no drafts."""
+        self.is_curious = True
         costs = self._costs.get(crowd_of(num_requests))
-        if costs is None or num_tokens != num_requests or costs.rests():
+        if costs is None or num_tokens != num_requests:
+            return False
+        self.is_curious = not costs.rests()
+        if not self.is_curious:
             return False
         return costs.could_pay(num_requests, MARGIN)
 
@@ -72,22 +77,29 @@ class AdaptiveDraftCounts:
             return self._plan.again(candidates)
         costs = self._costs_of(num_requests)
         everybody = self._everybody.chances(AT_FIRST)
-        records = [self._requests.setdefault(request_id, Acceptance(MEMORY)) for request_id, _ in candidates]
+        records = [self._record_of(request_id) for request_id, _ in candidates]
         chances = [record.chances(everybody) for record in records]
-        most = [min(most, self._most) for _, most in candidates]
-        order = list(in_order(num_requests, budget, list(zip(most, chances, strict=True)), LEAST_RIGHT))
+        chains = [(min(most, self._most), each) for (_, most), each in zip(candidates, chances, strict=True)]
+        order = list(in_order(num_requests, budget, chains, _least_right(costs, num_requests)))
         choice = _choose(costs, num_requests, order)
         counts = [0] * len(candidates)
         for step in order[: choice.count]:
             counts[step.place] += 1
-        probes = choice.may_probe and _probe(costs, num_requests, records, chances, counts)
-        hold = HOLD - 1 if choice.holds and not probes else 0
+        if choice.may_probe:
+            _probe(costs, num_requests, records, chances, counts)
+        hold = HOLD - 1 if choice.holds and choice.count else 0
         num_steps = costs.looked(pays=choice.pays) + hold
         for record, count in zip(records, counts, strict=True):
             record.idle += 0 if count else num_steps
         planned = PlannedDrafts(counts, _least_chance(costs, sum(counts), choice.rate))
         self._plan = _Plan(num_requests, candidates, planned, hold)
         return planned
+
+    def _record_of(self, request_id: str) -> Acceptance:
+        record = self._requests.get(request_id)
+        if record is None:
+            record = self._requests[request_id] = Acceptance(MEMORY)
+        return record
 
     def _costs_of(self, num_requests: int) -> DraftCosts:
         crowd = crowd_of(num_requests)
@@ -118,6 +130,8 @@ class AdaptiveDraftCounts:
     def forget(self, request_id: str) -> None:
         """See `DraftCounts`."""
         self._requests.pop(request_id, None)
+        for costs in self._costs.values():
+            costs.somebody_left()
 
 
 class _Plan:
@@ -175,6 +189,11 @@ def _choose(costs: DraftCosts, num_requests: int, order: Sequence[Expectation]) 
     return _Choice(hoped, rate, pays, holds=False)
 
 
+def _least_right(costs: DraftCosts, num_requests: int) -> float:
+    """Of drafts that run, how many must be right for them to be thought of: half of what would pay."""
+    return max(LEAST_RIGHT, costs.rise(REACH) / costs.sure()[0] * num_requests / 2)
+
+
 def _least_chance(costs: DraftCosts, num_drafts: int, rate: float) -> float:
     """What a draft must bring, as the time that it takes would bring so many tokens in other ways."""
     rise = costs.rise(max(num_drafts, REACH)) or costs.least_rise
@@ -213,7 +232,7 @@ def _hoped(costs: DraftCosts, num_requests: int, least: float, order: Sequence[E
 
 def _probe(
     costs: DraftCosts, num_requests: int, records: Sequence[Acceptance], chances: Sequence[Chances], counts: list[int]
-) -> bool:
+) -> None:
     """Gives a draft to requests that have had none for longest, if there are any; only likely ones will be run."""
     idle = sorted(
         (place for place, record in enumerate(records) if record.idle >= PROBE_AGE),
@@ -224,4 +243,3 @@ def _probe(
     if idle:
         tokens = num_requests + sum(chances[place].first_right for place in idle)
         costs.begin_trial(costs.sure()[0] * tokens / num_requests)
-    return bool(idle)

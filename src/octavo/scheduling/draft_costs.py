@@ -2,17 +2,17 @@
 
 from octavo.scheduling.step_times import StepTimes
 
-CREDIT_PER_STEP = 0.003
+CREDIT_PER_STEP = 0.002
 """Share of the time that may be lost by trying."""
-FIRST_CREDIT, MOST_CREDIT = 3.5, 20.0
+FIRST_CREDIT, MOST_CREDIT = 2.5, 20.0
 """Steps that may be lost by trying, on top of that, at first; most that are ever saved up."""
-LEAST_CHARGE = 0.01
+LEAST_CHARGE = 0.05
 FIRST_STEPS = 6
 """Steps without drafts before there are any: all else is weighed against these."""
 WELL_KNOWN = 16
-PATIENCE, LONGEST_REST = 8, 7
-"""After so many times in a row that no draft was found to pay, they are not looked for in the next step; after as many
-more in the next two; and so on; most of them."""
+PATIENCE, LONGEST_REST = 4, 8
+"""After so many times in a row that drafts were looked for and none ran that pays, they are not looked for in the next
+step; when that is so once more in the next two, then four, and so on; most of them."""
 
 
 def crowd_of(num_requests: int) -> int:
@@ -32,8 +32,9 @@ class DraftCosts(StepTimes):
         """Steps without drafts that may be lost."""
         self._owed: float | None = None
         """Under trial: relative time that the best known way takes for the tokens expected of it."""
-        self._in_vain = 0
-        self._rest = 0
+        self._in_vain = self._rest = 0
+        self._pays = False
+        """Whether drafts were found to pay when they were looked for last."""
         self._judged: list[float] | None = None
         self._judged_for = 0
         self._could_pay = False
@@ -46,9 +47,14 @@ class DraftCosts(StepTimes):
 
     def looked(self, *, pays: bool) -> int:
         """Takes note of whether drafts were found to pay in a step; returns for how many steps that is to do."""
-        self._in_vain = 0 if pays else self._in_vain + 1
-        self._rest = min(LONGEST_REST, self._in_vain // PATIENCE)
+        self._in_vain += 1
+        self._pays = pays
+        self._rest = min(LONGEST_REST, 2 ** (self._in_vain - PATIENCE) if self._in_vain >= PATIENCE else 0)
         return 1 + self._rest
+
+    def somebody_left(self) -> None:
+        """Somebody else may come, of whom nothing is known: drafts are looked for at once, rests are short again."""
+        self._in_vain, self._rest = min(self._in_vain, PATIENCE - 1), 0
 
     @property
     def may_try(self) -> bool:
@@ -65,9 +71,9 @@ class DraftCosts(StepTimes):
 
     def measured(self, num_drafts: int, seconds: float) -> None:
         """Takes note of a step; what it has lost, if it was a trial, is charged."""
-        if self._owed is None and not num_drafts and self._rest > 0 and self.num_times(0) > WELL_KNOWN:
-            return  # of so many alike some are enough
         self.add(num_drafts, seconds)
+        if num_drafts and self._pays:
+            self._in_vain = 0
         self._credit = min(MOST_CREDIT, self._credit + CREDIT_PER_STEP)
         if self._owed is not None:
             times = self.sure()

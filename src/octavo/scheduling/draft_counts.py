@@ -26,6 +26,11 @@ class DraftCounts(Protocol):
     most_per_step: int
     """Most drafts of a step, over all requests; rows of logits are kept for so many."""
 
+    @property
+    def is_curious(self) -> bool:
+        """Whether steps without drafts are worth being measured at the time."""
+        ...
+
     def worth_asking(self, num_tokens: int, num_requests: int) -> bool:
         """Whether a draft could pay, if it were right, in a step that has so many tokens without any. If not, nobody
         looks for candidates, which takes longer than to know this."""
@@ -55,7 +60,7 @@ class DraftCounts(Protocol):
         ...
 
     def forget(self, request_id: str) -> None:
-        """A request has ended; no-op for one that had no drafts."""
+        """A request has ended, whether it had drafts or not."""
         ...
 
 
@@ -65,6 +70,7 @@ class FixedDraftCounts:
     def __init__(self, num_drafts: int, most_per_step: int) -> None:
         self._num_drafts = num_drafts
         self.most_per_step = most_per_step
+        self.is_curious = False
 
     def worth_asking(self, num_tokens: int, num_requests: int) -> bool:
         """See `DraftCounts`."""

@@ -91,7 +91,9 @@ class DraftPlanner:
         return is_running and self._manager.trim(request.blocks, request.num_computed)
 
     def measured(self, plan: StepPlan, result: StepResult) -> None:
-        """Takes note of the time that a step took with the drafts that ran."""
+        """Takes note of the time that a step took with the drafts that ran, if that is worth knowing."""
+        if not plan.num_draft_tokens and not self.counts.is_curious:
+            return
         num_drafts = sum(result.num_draft_tokens)
         num_tokens = plan.num_known_tokens + num_drafts
         self.counts.measured(num_tokens, len(plan.request_ids), num_drafts, result.timings.total_s)

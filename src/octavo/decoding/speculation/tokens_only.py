@@ -7,22 +7,26 @@ from octavo.execution.protocols import RanStep, SlotArrays
 
 
 class TokensOnly:
-    """An `octavo.execution.protocols.Proposer` over one of this room. It hears of tokens when it is asked what comes
-    behind them, and at the end: while nobody asks, a token costs nothing."""
+    """An `octavo.execution.protocols.Proposer` over one of this room. It hears of a request when it is first asked
+    about it, and of tokens when it is asked what comes behind them, and at the end: while nobody asks, neither costs
+    anything."""
 
     def __init__(self, proposer: Proposer) -> None:
         self._proposer = proposer
+        self._new: dict[int, DraftedRequest] = {}
+        """[slot] of which it has not heard."""
         self._num_told: dict[int, int] = {}
-        """[slot] tokens that it has been told."""
+        """[slot] tokens that it has been told, of those of which it has."""
         self._held: SlotArrays | None = None
 
     def add(self, slot: int, request: DraftedRequest) -> None:
         """See `Proposer`."""
-        self._proposer.add(slot, request)
-        self._num_told[slot] = len(request.token_ids)
+        self._new[slot] = request
 
     def remove(self, slot: int) -> None:
         """See `Proposer`."""
+        if self._new.pop(slot, None) is not None:
+            return
         try:
             if self._held is not None:
                 self._tell(slot, self._held)
@@ -36,6 +40,9 @@ class TokensOnly:
         """See `octavo.execution.protocols.Proposer`."""
         self._held = held
         for slot in slots:
+            if slot in self._new:
+                self._proposer.add(slot, self._new[slot])
+                self._num_told[slot] = len(self._new.pop(slot).token_ids)
             self._tell(slot, held)
         return [draft.likely(least_chance) for draft in self._proposer.propose(slots, most)]
 
