@@ -127,7 +127,8 @@ class NativeSampler:
         }
         if edited is not None:
             errors |= {row: problem for row, problem in edited.errors.items() if row in errors}
-        return SampledRows(token_ids, [] if columns is None else _logprob_rows(columns), errors)
+        unfit = [row for row, status in failures if status not in (_NAN, _NO_LOGIT)]
+        return SampledRows(token_ids, [] if columns is None else _logprob_rows(columns), errors, unfit)
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
         """Logprobs of given tokens, one row of `logits` `[rows, vocab_size]` each; touches no slot.

@@ -167,6 +167,9 @@ class ChoiceDelta(msgspec.Struct, frozen=True, kw_only=True):
     """The stop string or stop token id that ended the choice, if one did."""
     error: str | None = None
     error_status: int = 500
+    """422: the request asks for what no token fulfils."""
+    error_field: str = ""
+    """The request field that the error is about, if it is about one."""
     stats: RequestStats | None = None
     """The ledger, with the last delta."""
 

@@ -91,6 +91,7 @@ class ChoiceStream:
             stop_reason=REPETITION_REASON if reason is FinishReason.REPETITION else stop_reason,
             error=_error_text(output),
             error_status=output.error_status,
+            error_field=output.error_field,
             stats=output.stats if reason is not None else None,
         )
 

@@ -151,6 +151,8 @@ class SampledRows:
     """One entry per row; None where the request did not ask. Empty list: no row asked."""
     errors: dict[int, str] = field(default_factory=dict)
     """row -> what is wrong with that row alone (NaN logits, no token left to sample); its token id is -1."""
+    unfit: list[int] = field(default_factory=list)
+    """Of these, rows whose own request asks for what no token fulfils: a shape that leads nowhere."""
     completed: list[int] = field(default_factory=list)
     """Rows whose answers are whole, where nothing could follow but an end token that they may not have."""
 

@@ -378,6 +378,7 @@ def _result(
     """
     token_ids = _tokens(plan, parts)
     completed: list[str] = []
+    unfit: list[str] = []
     logprobs: list[tuple[LogprobRow, ...] | None] = [None] * len(plan.request_ids)
     prompt_logprobs: dict[str, list[LogprobRow]] = {}
     vectors: dict[str, bytes] = {}
@@ -390,6 +391,7 @@ def _result(
             token_ids[place] = ()
             errors[plan.request_ids[place]] = f"the model gives no number (NaN) for the token at position {position}"
         completed += [plan.request_ids[part.sampling[row]] for row in part.sampled.completed]
+        unfit += [plan.request_ids[part.sampling[row]] for row in part.sampled.unfit]
         for row, problem in part.sampled.errors.items():
             errors.setdefault(plan.request_ids[part.sampling[row]], problem)
         for place, problem in part.pooled.problems.items():
@@ -405,6 +407,7 @@ def _result(
         completed_request_ids=tuple(completed),
         vectors={request_id: vector for request_id, vector in vectors.items() if request_id not in errors},
         errors=errors,
+        unfit_request_ids=tuple(unfit),
         timings=_sum([StepTimings(draft_s=propose_s), *[part.timings for part in parts]]),
     )
 

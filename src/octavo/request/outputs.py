@@ -145,13 +145,14 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     error: str | None = None
     """Set with finish_reason error: what went wrong, for the user."""
     error_status: int = 500
-    """HTTP status that fits `error`; 400, 429 and 503 mean that the request was refused before it ran."""
+    """HTTP status that fits `error`; 400, 429 and 503 mean that the request was refused before it ran, 422 that it asks
+    for what no token fulfils."""
     retry_after_s: float = 1.0
     """With a 429: seconds after which a place may be free."""
     error_code: str = ""
     """Which 429 it is: `pin_budget`, else the queue is full."""
     error_field: str = ""
-    """The request field that a 400 is about, and its value for people."""
+    """The request field that a 400 or 422 is about, and its value for people."""
     error_value: str = ""
     stats: RequestStats | None = None
     """Sent with the first and the last output."""

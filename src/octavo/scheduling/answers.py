@@ -9,6 +9,9 @@ from octavo.request.control import Refusal
 from octavo.request.outputs import FinishReason, LogprobRow, RequestOutput
 from octavo.scheduling.request_state import SchedulerRequest
 
+UNFIT = 422
+"""HTTP status of requests that begin well, but that nothing can fulfil: asking again would not help."""
+
 
 def take_tokens(
     request: SchedulerRequest,
@@ -85,6 +88,21 @@ def refusal(request: SchedulerRequest, problem: Refusal, now_s: float) -> Reques
         error_field=problem.field,
         error_value=problem.value,
     )
+
+
+def blamed(
+    requests: Sequence[SchedulerRequest], outputs: Sequence[RequestOutput], unfit: Sequence[str]
+) -> list[RequestOutput]:
+    """The last outputs of requests that failed; those of `unfit` ones say that it was for what they ask, and in which
+    of their fields."""
+    told = []
+    for request, output in zip(requests, outputs, strict=True):
+        if output.request_id in unfit:
+            spec = request.request.params.structured_outputs
+            field = "" if spec is None else spec.field
+            output = msgspec.structs.replace(output, error_status=UNFIT, error_field=field)
+        told.append(output)
+    return told
 
 
 def failure(request: SchedulerRequest, problem: str, now_s: float) -> RequestOutput:

@@ -144,6 +144,8 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     """request id -> the vector of a pooled request whose prompt is finished: little-endian float32."""
     errors: dict[str, str] = {}
     """request id -> what failed for this request alone; its tokens of this step do not count."""
+    unfit_request_ids: tuple[str, ...] = ()
+    """Of these, requests that ask for what no token fulfils: a shape that leads nowhere."""
     timings: StepTimings = StepTimings()
     profile: StepProfile | None = None
     """Of a profiled plan, from an executor that keeps times."""

@@ -26,7 +26,7 @@ from octavo.request.ready import ReadyEvent
 from octavo.request.request import GenerateRequest
 from octavo.request.step_record import QueuedFigures
 from octavo.scheduling.admission import Admission, refuse_shapes, refuse_what_never_fits
-from octavo.scheduling.answers import failure, refusal, take_tokens, take_vector
+from octavo.scheduling.answers import blamed, failure, refusal, take_tokens, take_vector
 from octavo.scheduling.counters import SchedulerCounters
 from octavo.scheduling.draft_counts import DraftCounts
 from octavo.scheduling.drafts import DraftPlanner
@@ -307,7 +307,7 @@ class Scheduler:
             self._tiers.prefill_speed.measured(plan.num_known_tokens, len(plan.request_ids), seconds)
         if self._drafts is not None:
             self._drafts.measured(plan, result)
-        outputs = self._end_failed(draft, result.errors, now_s)
+        outputs = self._end_failed(draft, result, now_s)
         self._manager.commit()
         draft.take_prompt_logprobs(result.prompt_logprobs)
         logprobs: Iterable[Sequence[LogprobRow] | None] = result.logprobs or repeat(None, len(draft.shares))
@@ -488,10 +488,11 @@ class Scheduler:
             )
         return self._in_flight.popleft()
 
-    def _end_failed(self, draft: StepDraft, errors: dict[str, str], now_s: float) -> list[RequestOutput]:
+    def _end_failed(self, draft: StepDraft, result: StepResult, now_s: float) -> list[RequestOutput]:
         """Ends requests whose part of the step failed, and starts those anew that read what these have written: what
         they do in the steps in flight is void. Those of them that failed, too, start anew as well: what is wrong with
         nothing but their own they will show again."""
+        errors = result.errors
         if not errors:
             return []
         failed = [request for request in draft.shares if request.request_id in errors]
@@ -504,9 +505,9 @@ class Scheduler:
                 self._running.send_back(request, now_s)
                 for later in self._in_flight:
                     later.void.add(request)
-        return [
-            self._fail(request, errors[request.request_id], now_s) for request in failed if request.status is RUNNING
-        ]
+        ended = [request for request in failed if request.status is RUNNING]
+        outputs = [self._fail(request, errors[request.request_id], now_s) for request in ended]
+        return blamed(ended, outputs, result.unfit_request_ids) if result.unfit_request_ids else outputs
 
     def _end_broken(self, now_s: float) -> list[RequestOutput]:
         """Ends those at whom the policy has raised."""

@@ -20,6 +20,9 @@ from octavo.server.tracing.request_trace import Asked, current_trace
 
 Item = TypeVar("Item")
 
+UNFULFILLABLE = 422
+"""Status of a request that asks for what no token fulfils."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOrder:
@@ -104,7 +107,8 @@ def _raise_failure(delta: GenerationDelta) -> None:
     choice = delta.choice
     if choice.error is not None or choice.finish_reason is FinishReason.ERROR:
         message = choice.error or "generation failed"
-        raise ApiError(choice.error_status, message, code="generation_failed")
+        code = "unfulfillable" if choice.error_status == UNFULFILLABLE else "generation_failed"
+        raise ApiError(choice.error_status, message, param=choice.error_field or None, code=code)
 
 
 async def interleave(

@@ -225,6 +225,7 @@ class GuidedSampler:
             self._grammars.forget(guide.spec)
             sampled.token_ids[row] = -1
             sampled.errors[row] = str(error)
+            sampled.unfit.append(row)
 
     def _settle(self) -> _Masks | None:
         """Waits for the masks that are being filled, whose matchers nobody else may touch until then, and takes
@@ -248,4 +249,5 @@ def _spread(some: SampledRows, rows: Int32, num_rows: int) -> SampledRows:
     logprobs: list[LogprobRow | None] = [None] * num_rows if some.logprobs else []
     for row, entry in zip(listed, some.logprobs, strict=False):
         logprobs[row] = entry
-    return SampledRows(token_ids, logprobs, {listed[row]: problem for row, problem in some.errors.items()})
+    errors = {listed[row]: problem for row, problem in some.errors.items()}
+    return SampledRows(token_ids, logprobs, errors, [listed[row] for row in some.unfit])
