@@ -3,12 +3,9 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +13,7 @@ import octavo.log
 from octavo.config import EngineConfig
 from octavo.engine import wire
 from octavo.engine.core_hold import JoinOrder
+from octavo.engine.socket_folder import SocketFolder
 from octavo.engine.wire import StartOrder
 from octavo.hub.files import ModelFiles
 
@@ -34,11 +32,6 @@ sys.exit(main())
 """What is loaded at start stays for good: looking for garbage in it would take a tenth of the time. An installation
 that lacks a part, or has a stale one, is told in one line."""
 
-MAX_CLIENTS = 99
-
-_SOCKET_PATH_MAX_BYTES = 103
-"""Longest path of a socket that every Unix takes (104 bytes with the zero at its end)."""
-
 
 class CoreProcess:
     """A process of `octavo.engine.process` and the private folder of its sockets. As a context manager it leaves
@@ -52,7 +45,8 @@ class CoreProcess:
     def __init__(self) -> None:
         """Starts the process, which waits for its order on standard input. That pipe stays open for the life of the
         client: when it closes, the process ends at once."""
-        self.folder = _socket_folder()
+        self._sockets = SocketFolder()
+        self.folder = self._sockets.path
         self._num_awaited = 1
         try:
             self._process = subprocess.Popen(
@@ -116,7 +110,7 @@ class CoreProcess:
     def hide_sockets(self) -> None:
         """Removes the folder. Connections that stand outlive their names, and a client that is killed leaves no
         litter. Idempotent."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._sockets.remove()
 
     def hang_up(self) -> None:
         """Closes the pipe: the process drops everything and ends. Idempotent."""
@@ -141,15 +135,6 @@ class CoreProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _socket_folder() -> Path:
-    """A new folder of mode 0700, so that its sockets are for this user only. The system bounds a socket's path: where
-    the usual folder for temporary files lies too deep, /tmp has to do."""
-    usual = wire.addresses(Path(tempfile.gettempdir()) / f"octavo-{'x' * 8}", MAX_CLIENTS)
-    longest = max(usual, key=len).removeprefix("ipc://")
-    fits = len(os.fsencode(longest)) <= _SOCKET_PATH_MAX_BYTES
-    return Path(tempfile.mkdtemp(prefix="octavo-", dir=None if fits else "/tmp"))
 
 
 def same_imports() -> dict[str, str]:
