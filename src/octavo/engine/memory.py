@@ -57,8 +57,8 @@ def plan_memory(
         beside: layers of a second model, which keep state of the same tokens.
 
     Raises:
-        ConfigError: a longer request than the model was made for, more blocks than can be numbered, or more host memory
-            for blocks than is free.
+        ConfigError: a longer request than the model was made for, more blocks than can be numbered, or more memory for
+            blocks than is free.
         OutOfMemoryError: the pool cannot hold one request of the asked length; the message holds the arithmetic.
     """
     one_block = _layout(config, program, beside, num_blocks=2)
@@ -69,8 +69,9 @@ def plan_memory(
             config.model.max_model_len,
             f"the model was made for {program.max_positions} positions; ask for at most that",
         )
-    num_blocks = _num_blocks(config, one_block, wanted_len, _beside_host_tier(config, free_bytes))
-    layout = _layout(config, program, beside, num_blocks)
+    free_bytes = _beside_host_tier(config, free_bytes)
+    layout = _layout(config, program, beside, _num_blocks(config, one_block, wanted_len, free_bytes))
+    _require_room(config, layout, free_bytes)
     fitting_len = _fitting_len(config, layout, wanted_len)
     if config.model.max_model_len is not None and fitting_len < wanted_len:
         raise OutOfMemoryError(_too_small(config, layout, wanted_len, fitting_len))
@@ -121,6 +122,18 @@ def _num_blocks(config: EngineConfig, layout: KVLayout, max_model_len: int, free
     enough += _needed(config, layout, max_model_len)
     affordable = int(max(0, free_bytes) * FREE_MEMORY_SHARE) // layout.bytes_per_block
     return 1 + min(enough, most - 1, affordable)
+
+
+def _require_room(config: EngineConfig, layout: KVLayout, free_bytes: int) -> None:
+    """A pool whose size was told fits into memory: else the system would end the engine once the blocks are used."""
+    cache = config.cache
+    told = {"num_kv_blocks": cache.num_kv_blocks, "kv_cache_memory_bytes": cache.kv_cache_memory_bytes}
+    pool_bytes = (layout.num_blocks - 1) * layout.bytes_per_block
+    for field, value in told.items():
+        if value is not None and pool_bytes > free_bytes:
+            free = f"{max(0, free_bytes) / 2**30:.1f} GiB of this machine's memory are free beside the weights"
+            fix = f"ask for less than that, or leave --{field.replace('_', '-')} out for at most half of it"
+            raise ConfigError(field, value, f"a pool of {pool_bytes / 2**30:.1f} GiB, but {free}: {fix}")
 
 
 def _needed(config: EngineConfig, layout: KVLayout, num_tokens: int) -> int:
