@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.bench.load.event_stream import EventStream
+from octavo.bench.load.exchange import Outcome
 from octavo.bench.load.http_response import BadResponseError, HttpResponse
 from octavo.bench.load.reception import Reception
 
@@ -95,3 +96,32 @@ def test_an_answer_is_the_same_however_it_is_cut(at: list[int]) -> None:
     answer = reception.answer(0.0, 2.0)
     assert (answer.text, answer.prompt_tokens, answer.output_tokens) == ("a\né" + "b", 3, 2)
     assert (answer.outcome, answer.finish_reason, list(answer.chunk_s)) == ("completed", "stop", [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        OK + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n1_0\r\n" + b"a" * 16 + b"\r\n0\r\n\r\n",
+        OK + b"content-length: \xb2\r\n\r\n",
+        OK + b"content-length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"HTTP/1.1 \xb200 OK\r\n\r\n",
+        OK + b'\r\ndata: {"error": ' + b"[" * 100_000 + b"\n\n",
+        OK + b'\r\ndata: {"choices": [{"text": "a"}], "usage": {"completion_tokens": -5}}\n\ndata: [DONE]\n\n',
+        OK + b'\r\ndata: {"choices": [{"text": "a"}], "usage": {"completion_tokens": 1e300}}\n\ndata: [DONE]\n\n',
+    ],
+    ids=["chunk below 0", "chunk of 1_0", "length of ²", "endless length", "status of ²", "deep", "negative", "huge"],
+)
+def test_what_is_no_answer_ends_the_request_and_nothing_else(answer: bytes) -> None:
+    reception = Reception()
+    reception.feed(answer, 1.0)
+    assert reception.over and not reception.keeps_open
+    told = reception.answer(0.0, 2.0)
+    assert told.outcome is Outcome.ERRORED and "not what a server of this protocol sends" in (told.error or "")
+    assert told.output_tokens is None
+
+
+def test_a_refusal_that_cannot_be_read_is_a_refusal() -> None:
+    reception = Reception()
+    reception.feed(b"HTTP/1.1 429 No\r\ncontent-length: 4000\r\n\r\n" + b"[" * 4000, 1.0)
+    assert reception.answer(0.0, 2.0).outcome is Outcome.REJECTED

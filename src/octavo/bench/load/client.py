@@ -123,7 +123,7 @@ class Client:
         except OSError as error:  # TimeoutError is one
             problem = error.strerror or str(error) or "no answer"
             raise RequestFailedError(f"{self._settings.url} cannot be asked: {problem}; is the server up?") from None
-        except (BadResponseError, msgspec.DecodeError, KeyError, TypeError) as error:
+        except (BadResponseError, msgspec.DecodeError, RecursionError, KeyError, TypeError) as error:
             raise RequestFailedError(f"{self._settings.url} lists no models ({error}); name one with --model") from None
         if not names:
             raise RequestFailedError(f"{self._settings.url} has no model")

@@ -1,7 +1,13 @@
 """An HTTP/1.1 response, read as its bytes come: status, headers, body. No input or output."""
 
+import re
+
 _HEAD_LIMIT = 1 << 16
 _NO_BODY = (204, 304)
+_STATUS = re.compile(r"[1-9][0-9]{2}(?![0-9])")
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+"""What `int` alone takes is more: signs, underscores, other scripts' digits."""
 
 
 class BadResponseError(ValueError):
@@ -62,7 +68,7 @@ class HttpResponse:
     def _read_head(self, head: bytes) -> None:
         first, *lines = head.decode("latin-1").split("\r\n")
         version, _, told = first.partition(" ")
-        if not version.startswith("HTTP/1.") or not told[:3].isdigit():
+        if not version.startswith("HTTP/1.") or _STATUS.match(told) is None:
             raise BadResponseError(f"{first[:80]!r} is no status line of HTTP/1.1")
         self.status = int(told[:3])
         self.headers = {
@@ -70,8 +76,8 @@ class HttpResponse:
         }
         self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
         length = "0" if self.status in _NO_BODY else self.headers.get("content-length")
-        if length is not None and not length.isdigit():
-            raise BadResponseError(f"content-length {length!r} is no number")
+        if length is not None and _LENGTH.fullmatch(length) is None:
+            raise BadResponseError(f"content-length {length[:40]!r} is no number of bytes")
         self._left = None if self._chunked or length is None else int(length)
         self.complete = self._left == 0 and self.status >= 200
 
@@ -104,9 +110,9 @@ class HttpResponse:
         if self._in_trailers:
             self.complete = not line
             return
-        try:
-            size = int(line.partition(b";")[0], 16)
-        except ValueError:
-            raise BadResponseError(f"{line[:40]!r} is no size of a chunk") from None
+        told = line.partition(b";")[0].strip()
+        if _CHUNK_SIZE.fullmatch(told) is None:
+            raise BadResponseError(f"{line[:40]!r} is no size of a chunk")
+        size = int(told, 16)
         self._in_trailers = size == 0
         self._left = size + 2 if size else None

@@ -1,7 +1,7 @@
 """One answer as it comes in: bytes with the times at which they came, to an `Answer`. No input or output."""
 
 from array import array
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,6 +13,8 @@ NO_ROOM = (429, 503, 529)
 """Statuses of a server that would have answered at another time."""
 _SHOWN = 300
 _DONE = b"[DONE]"
+_UNREADABLE = (msgspec.DecodeError, RecursionError)
+"""What reading JSON raises; the second where it is nested without end."""
 
 
 class _Delta(msgspec.Struct):
@@ -29,13 +31,17 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""What a server counts: a negative number of tokens would pass for negative throughput."""
+
+
 class _CachedTokens(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: _Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
     prompt_tokens_details: _CachedTokens | None = None
 
 
@@ -92,7 +98,7 @@ class Reception:
                     self._event(event, now_s)
             else:
                 self._plain += body if self._response.status == 200 else body[: max(0, 4096 - len(self._plain))]
-        except (BadResponseError, msgspec.DecodeError) as error:
+        except (BadResponseError, *_UNREADABLE) as error:
             self._misread(error)
         if self._response.complete:
             self._judge()
@@ -177,7 +183,7 @@ class Reception:
         """Of an answer that is no stream: what it says, and why it ended."""
         try:
             answer = _read_chunk(self._plain)
-        except msgspec.DecodeError as error:
+        except _UNREADABLE as error:
             self._misread(error)
             return
         self._usage = answer.usage or self._usage
@@ -198,7 +204,7 @@ def _message(body: bytearray) -> str:
     """What a refusal says, in OpenAI's form or any other."""
     try:
         told = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         told = None
     error = told.get("error", told.get("detail")) if isinstance(told, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
