@@ -147,9 +147,17 @@ class SchedulerRequest:
 
     @property
     def num_overrun(self) -> int:
-        """Of one that has ended: tokens computed from its last one on, for nothing. Drafts in flight do not count: how
+        """Of one that its own token ends: tokens computed from that on, for nothing. Drafts in flight do not count: how
         many of them run is not known."""
         return self.num_computed - max(0, self.num_pending - 1) - (len(self.token_ids) - 1)
+
+    def count_overrun(self) -> None:
+        """Puts down what has run, or runs in steps in flight, behind the answer of one that its client ends: whatever
+        it has beyond the tokens that come before its last one. It may run, wait or have been preempted, so its place
+        does not tell."""
+        stats = self.stats
+        held = stats.num_cached_tokens + stats.num_spared_tokens + stats.num_fresh_tokens
+        stats.num_overrun_tokens = held - (len(self.token_ids) - 1)
 
     @property
     def max_remaining_tokens(self) -> int:

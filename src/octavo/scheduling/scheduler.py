@@ -231,6 +231,8 @@ class Scheduler:
         if request.pin is not None:
             self._keep(request, request.pin, now_s)
         self._leave_queue(request)
+        if request.num_output_tokens:
+            request.count_overrun()
         self._finish(request, FinishReason.STOP, now_s)
         return True
 
