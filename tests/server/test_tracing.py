@@ -239,3 +239,10 @@ def test_opentelemetry_is_imported_by_those_alone_who_want_it() -> None:
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout == "[]\n"
+
+
+def test_headers_of_clients_write_no_lines_into_the_log(server: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
+    bad = {"traceparent": "0" * 5000, "tracestate": "=,=;", "baggage": ",".join(["a line of their own"] * 100)}
+    answer = httpx.post(f"{server.url}/v1/completions", json=BODY, headers=bad, timeout=30)
+    assert answer.status_code == 200 and answer.headers["traceresponse"]
+    assert not caplog.records

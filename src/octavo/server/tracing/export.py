@@ -1,6 +1,7 @@
 """Where spans go: to a collector, by OpenTelemetry's protocol over HTTP. All that the SDK reads from its environment
 variables (headers, time-outs, compression, certificates, sampler, batches, limits, resource) holds."""
 
+import logging
 import os
 import uuid
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import octavo
 
+READERS_OF_HEADERS = ("opentelemetry.trace.propagation.tracecontext", "opentelemetry.baggage.propagation")
+"""They warn of every header, and of every entry of one, that is not as it should be: a client could write as many lines
+into the log as it likes, and what it likes."""
 TRACES_PATH = "/v1/traces"
 """Where collectors take spans."""
 
@@ -24,6 +28,8 @@ def exporting_provider(endpoint: str) -> TracerProvider:
     Args:
         endpoint: URL of a collector; without a path its usual one is meant.
     """
+    for name in READERS_OF_HEADERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
     provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)  # a program's end would wait half a minute
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=full_url(endpoint))))
     return provider
