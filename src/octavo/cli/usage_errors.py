@@ -1,11 +1,12 @@
 """Mistakes on the command line itself, in one line: what was wrong, and what might have been meant."""
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from octavo.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from typer._click.exceptions import UsageError
@@ -70,5 +71,4 @@ def what_was_meant(name: str, known: Iterable[str], flag: str) -> str:
     """
     if flag in AS_ELSEWHERE:
         return AS_ELSEWHERE[flag]
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else ""
+    return did_you_mean(name, known)

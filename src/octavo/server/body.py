@@ -12,8 +12,9 @@ from octavo.errors import InvalidRequestError
 from octavo.server.body_weight import BodyWeight, weigh
 from octavo.server.connection import end_tasks
 from octavo.server.context import ServerContext
-from octavo.server.errors import ApiError, did_you_mean, took_too_long
+from octavo.server.errors import ApiError, took_too_long
 from octavo.server.fields import RequestBody
+from octavo.suggestion import did_you_mean
 
 UTF_8 = frozenset({"utf-8", "utf8", "us-ascii"})
 MAX_NESTING = 201
@@ -138,7 +139,8 @@ def _explain(error: ValidationError, model: type[RequestBody]) -> ApiError:
     param = _path(where)
     if kind == "extra_forbidden":
         hint = _hint(param, model) if len(where) == 1 else ""
-        return ApiError(400, f"unknown field '{param}'{hint}", param=param, code="unknown_field")
+        message = f"unknown field '{param}'{hint and f'; {hint}'}"
+        return ApiError(400, message, param=param, code="unknown_field")
     if kind == "missing":
         return ApiError(400, f"the field '{param}' is required", param=param, code="missing_field")
     problem = str(InvalidRequestError(param, first["input"], _reason(first)))
@@ -148,7 +150,7 @@ def _explain(error: ValidationError, model: type[RequestBody]) -> ApiError:
 def _hint(field: str, model: type[RequestBody]) -> str:
     """What may have been meant by a field that this endpoint does not have."""
     other = TAKEN_BY.get(field)
-    return f"; {other} takes it" if other else did_you_mean(field, model.model_fields)
+    return f"{other} takes it" if other else did_you_mean(field, model.model_fields)
 
 
 def _reason(problem: Any) -> str:

@@ -1,9 +1,8 @@
 """Errors as clients see them: always `{"error": {"message", "type", "param", "code"}}`."""
 
-import difflib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any
@@ -26,6 +25,7 @@ from octavo.errors import (
     SessionNotFoundError,
 )
 from octavo.server.tracing.request_trace import current_trace
+from octavo.suggestion import did_you_mean
 
 log = logging.getLogger(__name__)
 
@@ -153,12 +153,6 @@ def shutting_down() -> ApiError:
     return ApiError(503, message, code="shutting_down", headers={"Retry-After": "5"})
 
 
-def did_you_mean(unknown: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is none: the one most like it, if one is."""
-    near = difflib.get_close_matches(unknown[:200], known, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 def took_too_long(what: str, seconds: float) -> ApiError:
     """408: a client that sends too slowly, or nothing; the connection ends, for the rest would have to be read."""
     message = f"{what} did not arrive within {seconds:g} s"
@@ -173,8 +167,9 @@ async def _answer_framework(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     place = f"{request.method} {request.scope['path'][:200]}"
-    meant = did_you_mean(request.scope["path"][:200], [route.path for route in request.app.routes])
-    messages = {404: f"no such endpoint: {place}{meant}", 405: f"{place}: this endpoint does not take that method"}
+    meant = did_you_mean(request.scope["path"], [route.path for route in request.app.routes])
+    hint = meant and f"; {meant}"
+    messages = {404: f"no such endpoint: {place}{hint}", 405: f"{place}: this endpoint does not take that method"}
     message = messages.get(error.status_code, str(error.detail))
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
     return ApiError(error.status_code, message, code=code, headers=error.headers).response()
