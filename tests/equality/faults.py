@@ -62,7 +62,7 @@ class Refuses(SoundExecutor):
     """Raises before it has done anything."""
 
     def run(self, batch: StepBatch) -> Float32:
-        if MARK in batch.token_ids:
+        if MARK in known_tokens(batch):
             self.num_faults += 1
             raise ValueError("an argument that the kernel does not take")
         return self.inner.run(batch)
@@ -73,7 +73,7 @@ class RunsOutOfMemory(SoundExecutor):
 
     def run(self, batch: StepBatch) -> Float32:
         logits = self.inner.run(batch)
-        if MARK in batch.token_ids:
+        if MARK in known_tokens(batch):
             self.num_faults += 1
             raise MemoryError("std::bad_alloc")
         return logits
@@ -106,8 +106,16 @@ class NanFromTheStart(SoundExecutor):
 
 def marked_sequences(batch: StepBatch) -> list[int]:
     """Sequences of a step in which a marked token runs."""
-    rows = np.flatnonzero(batch.token_ids == MARK)
+    rows = np.flatnonzero(known_tokens(batch) == MARK)
     return sorted({int(i) for i in np.searchsorted(batch.seq_starts, rows, side="right") - 1})
+
+
+def known_tokens(batch: StepBatch) -> Int32:
+    """[T] the tokens of a step, -1 for drafts: nobody has asked for these, so that they bring nothing about. A row with
+    logits that follows another one in its sequence has a draft."""
+    tokens, sequences = batch.token_ids.copy(), np.searchsorted(batch.seq_starts, batch.logit_rows, side="right")
+    tokens[batch.logit_rows[1:][sequences[1:] == sequences[:-1]]] = -1
+    return tokens
 
 
 class SoundSampler:
@@ -135,11 +143,21 @@ class SoundSampler:
         self.victims.discard(slot)
         self.inner.remove(slot)
 
-    def prepare(self, slots: Int32) -> None:
-        self.inner.prepare(slots)
+    def prepare(self, slots: Int32, drafts: Int32 | None = None) -> None:
+        self.inner.prepare(slots, drafts)
 
     def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
-        return self.inner.sample(logits, slots, masks)
+        return self.draws(slots, lambda: self.inner.sample(logits, slots, masks))
+
+    def num_worth_running(self, slot: int, drafts: Sequence[int]) -> int:
+        return self.inner.num_worth_running(slot, drafts)
+
+    def verify(self, logits: Float32, slots: Int32, drafts: Int32, masks: TokenMasks | None = None) -> SampledRows:
+        return self.draws(slots, lambda: self.inner.verify(logits, slots, drafts, masks))
+
+    def draws(self, slots: Int32, draw: Callable[[], SampledRows]) -> SampledRows:
+        """Draws for rows of these slots, with drafts or without."""
+        return draw()
 
     def score(self, logits: Float32, targets: Int32, num_logprobs: int) -> list[LogprobRow]:
         return self.inner.score(logits, targets, num_logprobs)
@@ -165,18 +183,18 @@ class TakesNobodyIn(SoundSampler):
 class RaisesBeforeItDraws(SoundSampler):
     """A row of a victim raises before any token is drawn."""
 
-    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
+    def draws(self, slots: Int32, draw: Callable[[], SampledRows]) -> SampledRows:
         if not self.victims.isdisjoint(slots.tolist()):
             self.num_faults += 1
             raise ValueError("a processor that fails")
-        return self.inner.sample(logits, slots, masks)
+        return draw()
 
 
 class RaisesAfterItDrew(SoundSampler):
     """The same after all tokens were drawn and counted."""
 
-    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
-        rows = self.inner.sample(logits, slots, masks)
+    def draws(self, slots: Int32, draw: Callable[[], SampledRows]) -> SampledRows:
+        rows = draw()
         if not self.victims.isdisjoint(slots.tolist()):
             self.num_faults += 1
             raise MemoryError("no room for the answer")

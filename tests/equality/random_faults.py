@@ -1,14 +1,14 @@
 """Any fault at any stage among any requests: a mark in the prompt says what goes wrong, and when."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from octavo.errors import WorkerLostError
-from octavo.execution.protocols import Float32, Int32, ProgramExecutor, SampledRows, Sampler, StepBatch, TokenMasks
+from octavo.execution.protocols import Float32, Int32, ProgramExecutor, SampledRows, Sampler, StepBatch
 from octavo.request.params import SamplingParams
-from tests.equality.faults import MARK, NAN_TOKEN, SoundExecutor, SoundSampler
+from tests.equality.faults import MARK, NAN_TOKEN, SoundExecutor, SoundSampler, known_tokens
 
 MARKS = {
     "taken in": 452,
@@ -38,17 +38,17 @@ class MarkedExecutor(SoundExecutor):
         if self.num_runs > MOST_RUNS:
             raise WorkerLostError("this goes on for ever")
         self._raise_at("kernel, before", batch)
-        token_ids = batch.token_ids.copy()
-        for row in np.flatnonzero(token_ids == MARKS["NaN from the start"]):
+        token_ids, known = batch.token_ids.copy(), known_tokens(batch)
+        for row in np.flatnonzero(known == MARKS["NaN from the start"]):
             token_ids[batch.seq_starts[np.searchsorted(batch.seq_starts, row, side="right") - 1]] = NAN_TOKEN
-        token_ids[batch.token_ids == MARKS["NaN in its row"]] = NAN_TOKEN
+        token_ids[known == MARKS["NaN in its row"]] = NAN_TOKEN
         self.num_faults += int(NAN_TOKEN in token_ids)
         logits = self.inner.run(replace(batch, token_ids=token_ids))
         self._raise_at("kernel, after", batch)
         return logits
 
     def _raise_at(self, stage: str, batch: StepBatch) -> None:
-        if MARKS[stage] in batch.token_ids:
+        if MARKS[stage] in known_tokens(batch):
             self.num_faults += 1
             raise ValueError(stage)
 
@@ -76,17 +76,18 @@ class MarkedSampler(SoundSampler):
         self._prompt_by_slot[slot] = prompt_token_ids
         self._num_drawn[slot] = len(output_token_ids)
 
-    def sample(self, logits: Float32, slots: Int32, masks: TokenMasks | None = None) -> SampledRows:
+    def draws(self, slots: Int32, draw: Callable[[], SampledRows]) -> SampledRows:
         self._raise_at("sampler, before", slots)
-        rows = self.inner.sample(logits, slots, masks)
+        rows = draw()
         self._raise_at("sampler, after", slots)
-        for slot in slots.tolist():
-            self._num_drawn[slot] += 1
+        for slot, token_id in zip(slots.tolist(), rows.token_ids.tolist(), strict=True):
+            self._num_drawn[slot] += token_id >= 0
         return rows
 
     def _raise_at(self, stage: str, slots: Int32) -> None:
-        for slot in slots.tolist():
+        """A run of rows for drafts fails if any of them could be the one."""
+        for slot, num_rows in zip(*(column.tolist() for column in np.unique(slots, return_counts=True)), strict=True):
             prompt = self._prompt_by_slot[slot]
-            if MARKS[stage] in prompt and self._num_drawn[slot] >= prompt.count(MARKS[stage]):  # type: ignore[attr-defined]
+            if MARKS[stage] in prompt and self._num_drawn[slot] + num_rows > prompt.count(MARKS[stage]):  # type: ignore[attr-defined]
                 self.num_faults += 1
                 raise MemoryError(stage)

@@ -32,7 +32,17 @@ WAYS: dict[str, tuple[Fields, bool]] = {
     "streams, chunks of 24": ({"max_num_batched_tokens": 24, "max_num_seqs": 24}, True),
     "planned ahead": ({"async_scheduling": True, "block_size": 4}, False),
     "planned ahead, streams, chunks of 40": ({"async_scheduling": True, "max_num_batched_tokens": 40}, True),
+    "drafts of the model itself": ({"speculation": "draft:itself", "num_speculative_tokens": 4}, False),
+    "drafts of the model itself, planned ahead, streams": (
+        {"speculation": "draft:itself", "num_speculative_tokens": 4, "async_scheduling": True, "max_num_seqs": 24},
+        True,
+    ),
 }
+
+
+def named(fields: Fields, model: str) -> Fields:
+    """Fields in which a model that drafts for itself has its name."""
+    return {name: f"draft:{model}" if value == "draft:itself" else value for name, value in fields.items()}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -42,7 +52,7 @@ def test_a_fault_ends_its_request_alone(tiny_baseline: TinyBaseline, stage: str,
     baseline = tiny_baseline(MODEL)
     answered = [choice.token_ids for answer in baseline.answers.values() for choice in answer.choices]
     assert not any(MARK in ids for ids in answered), "another token must mark the victims"
-    baseline.check(BesideVictims(FAULTS[stage], fields, streamed))
+    baseline.check(BesideVictims(FAULTS[stage], named(fields, baseline.model), streamed))
 
 
 @pytest.mark.parametrize("fields", [{}, {"async_scheduling": True}], ids=["sync", "planned ahead"])
@@ -114,6 +124,8 @@ engines = st.fixed_dictionaries(
         "max_num_seqs": st.sampled_from([3, 16]),
         "sub_block_match": st.booleans(),
         "scheduling_policy": st.sampled_from(["fcfs", "prefix"]),
+        "speculation": st.sampled_from(["off", "off", "draft:itself", "suffix"]),
+        "num_speculative_tokens": st.sampled_from([None, 1, 4]),
     }
 )
 
@@ -132,7 +144,8 @@ def test_any_faults_among_any_requests(
     workload = sharing_workload()
     requests = [workload[i] if stage is None else befall(workload[i], stage, at) for i, stage, at in cases]
     pool = {"max_model_len": 112, "num_kv_blocks": 1 + 2 * room * 112 // int(str(fields["block_size"]))}
-    with disturbed_llm(tiny_file(MODEL), {**COMMON, **fields, **pool}, ANY, Disturbed(ANY)) as llm:
+    model = tiny_file(MODEL)
+    with disturbed_llm(model, {**COMMON, **named(fields, model), **pool}, ANY, Disturbed(ANY)) as llm:
         answers = (in_turns if streamed else at_once)(llm, requests)
         assert_settled(llm.load())
         llm._engine._core._scheduler._manager.check()  # type: ignore[attr-defined]
