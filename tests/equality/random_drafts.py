@@ -27,6 +27,11 @@ class RandomDraftCounts:
         self.most_per_step = most_per_step
         self._chance = random.Random(seed)
 
+    @property
+    def is_curious(self) -> bool:
+        """See `DraftCounts`."""
+        return self._chance.random() < 0.5
+
     def worth_asking(self, num_tokens: int, num_requests: int) -> bool:
         """See `DraftCounts`."""
         return self._chance.random() < 0.9
@@ -85,7 +90,13 @@ def _options(chance: random.Random, text: Sequence[int], eos: int) -> list[list[
         [{}, {}, {}, drawn, drawn, drawn | {"top_k": 5}, drawn | {"top_p": 0.6}, drawn | {"min_p": 0.05}],
         [{}, {}, {}, {"n": 2}, {"n": 3}],
         [{}, {}, {"repetition_penalty": 1.3}, {"presence_penalty": 0.7}, {"frequency_penalty": -0.6}],
-        [{}, {}, {"stop": STOPS}, {"stop": STOPS[4:], "include_stop_str_in_output": True}, {"stop_token_ids": near[:3]}],
+        [
+            {},
+            {},
+            {"stop": STOPS},
+            {"stop": STOPS[4:], "include_stop_str_in_output": True},
+            {"stop_token_ids": near[:3]},
+        ],
         [{}, {}, {"min_tokens": 1}, {"ignore_eos": False}, {"repetition_detection": DETECTION}],
         [{}, {}, {}, {"bad_words_token_ids": ((near[0],), (near[1], near[2]))}, {"allowed_token_ids": tuple(near)}],
         [{}, {}, {"logit_bias": {near[0]: 4.0, near[1]: -100.0, eos: 5.0}}, {"logit_bias": dict.fromkeys(near, 9.0)}],
@@ -144,4 +155,6 @@ def _setting(chance: random.Random, fields: dict[str, object], folder: Path) -> 
     if not fields["enable_prefix_caching"]:
         return chance.choice((Rounds(fields), Streamed(fields)))
     fields |= chance.choice(tiers)
-    return chance.choice((Rounds(fields, times=3), Rounds(fields), Streamed(fields), Rounds(fields | disk, restarts=True)))
+    return chance.choice(
+        (Rounds(fields, times=3), Rounds(fields), Streamed(fields), Rounds(fields | disk, restarts=True))
+    )

@@ -124,19 +124,26 @@ engines = st.fixed_dictionaries(
         "max_num_seqs": st.sampled_from([3, 16]),
         "sub_block_match": st.booleans(),
         "scheduling_policy": st.sampled_from(["fcfs", "prefix"]),
-        "speculation": st.sampled_from(["off", "off", "draft:itself", "suffix"]),
-        "num_speculative_tokens": st.sampled_from([None, 1, 4]),
     }
+)
+drafts = st.sampled_from(
+    [{}, {}, {"speculation": "suffix"}]
+    + [
+        {"speculation": name, "num_speculative_tokens": count}
+        for name in ("suffix", "draft:itself")
+        for count in (1, 4)
+    ]
 )
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cases=cases, fields=engines, room=st.integers(1, 4), streamed=st.booleans())
+@given(cases=cases, fields=engines, drafted=drafts, room=st.integers(1, 4), streamed=st.booleans())
 def test_any_faults_among_any_requests(
     tiny_file: TinyFile,
     sharing_answers: Mapping[str, Answer],
     cases: list[tuple[int, str | None, int]],
     fields: Fields,
+    drafted: Fields,
     room: int,
     streamed: bool,
 ) -> None:
@@ -145,7 +152,7 @@ def test_any_faults_among_any_requests(
     requests = [workload[i] if stage is None else befall(workload[i], stage, at) for i, stage, at in cases]
     pool = {"max_model_len": 112, "num_kv_blocks": 1 + 2 * room * 112 // int(str(fields["block_size"]))}
     model = tiny_file(MODEL)
-    with disturbed_llm(model, {**COMMON, **named(fields, model), **pool}, ANY, Disturbed(ANY)) as llm:
+    with disturbed_llm(model, {**COMMON, **fields, **named(drafted, model), **pool}, ANY, Disturbed(ANY)) as llm:
         answers = (in_turns if streamed else at_once)(llm, requests)
         assert_settled(llm.load())
         llm._engine._core._scheduler._manager.check()  # type: ignore[attr-defined]

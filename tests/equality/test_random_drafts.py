@@ -61,7 +61,7 @@ def speculation(tiny_file: TinyFile, drafts: Callable[[str, str], str], head_fol
 
 def num_groups(model: str, fields: Fields) -> int:
     with LLM(model, **fields) as llm:
-        return len(llm._engine._core._scheduler._manager.layout.groups)  # type: ignore[attr-defined]
+        return len(llm._engine._core._scheduler._manager.layout.groups)
 
 
 def check(model: str, speculation: str, seed: str, folder: Path, *, num_settings: int, num_requests: int = 12) -> None:
@@ -79,7 +79,8 @@ def check(model: str, speculation: str, seed: str, folder: Path, *, num_settings
 
 
 @pytest.mark.parametrize(
-    ("guesser", "family"), [("draft:itself", "gemma3"), ("draft:other", "llama"), ("eagle3", "qwen2"), ("auto", "llama")]
+    ("guesser", "family"),
+    [("draft:itself", "gemma3"), ("draft:other", "llama"), ("eagle3", "qwen2"), ("auto", "llama")],
 )
 def test_a_mixture(
     tiny_file: TinyFile, speculation: Speculation, priced: Priced, tmp_path: Path, guesser: str, family: str
@@ -109,7 +110,10 @@ RIGHT: dict[str, Fields] = {
     "few at a time": {"max_num_seqs": 3, "max_num_batched_tokens": 24},
     "preemption": {"block_size": 4, "max_model_len": 160, "max_num_batched_tokens": 64, **NOTHING_FORESEEN},
     "preemption, a host tier": {
-        **{"block_size": 4, "max_model_len": 160, "kv_host_memory_bytes": 2**19, **NOTHING_FORESEEN},
+        "block_size": 4,
+        "max_model_len": 160,
+        "kv_host_memory_bytes": 2**19,
+        **NOTHING_FORESEEN,
         **AHEAD,
     },
 }

@@ -1,5 +1,7 @@
-"""A machine whose step times and drafts are known, to weigh chosen draft counts against fixed ones."""
+"""A machine whose step times and drafts are known, to weigh chosen draft counts against fixed ones:
+`python -m tests.scheduling.draft_simulation [--seed N]`."""
 
+import argparse
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,8 @@ from octavo.scheduling.draft_counts import DraftCounts, FixedDraftCounts
 MOST = 16
 """Most drafts of a request."""
 MOST_PER_STEP = 64
+SEED = 7
+"""Of drafts and noise; the next one is noise's. The constants of `AdaptiveDraftCounts` were chosen with it."""
 
 Curve = Callable[[int], float]
 """Rows of a step -> its time."""
@@ -105,7 +109,7 @@ def run(
     length: int = 250,
     noise: float = 0.1,
     outliers: float = 0.01,
-    seed: int = 7,
+    seed: int = SEED,
 ) -> Run:
     """Answers of `length` tokens each, until there are so many tokens. Times are told with noise, counted without."""
     chances, noises, done = random.Random(seed), random.Random(seed + 1), Run()
@@ -181,15 +185,19 @@ def counts_of(fixed: int) -> DraftCounts | None:
     return FixedDraftCounts(fixed, MOST_PER_STEP) if fixed else None
 
 
-def compare(curve: Curve, batch: int, texts: Texts, steps: int = STEPS) -> Comparison:
+def compare(curve: Curve, batch: int, texts: Texts, steps: int = STEPS, seed: int = SEED) -> Comparison:
     """Chosen counts and fixed ones, over as many tokens. The two best of a shorter run are tried in full."""
-    off = run(None, batch, curve, texts, tokens=batch * 100).rate
-    rough = {fixed: run(counts_of(fixed), batch, curve, texts, tokens=batch * steps // 3).rate for fixed in FIXED}
+
+    def rate_of(fixed: int, tokens: int) -> float:
+        return run(counts_of(fixed), batch, curve, texts, tokens=tokens, seed=seed).rate
+
+    off = rate_of(0, batch * 100)
+    rough = {fixed: rate_of(fixed, batch * steps // 3) for fixed in FIXED}
     tokens = int(batch * steps * max(rough.values()) / off)
     close = sorted(FIXED, key=lambda fixed: -rough[fixed])[:2]
-    rates = {fixed: run(counts_of(fixed), batch, curve, texts, tokens=tokens).rate for fixed in close}
+    rates = {fixed: rate_of(fixed, tokens) for fixed in close}
     best = max(close, key=lambda fixed: rates[fixed])
-    chosen = run(AdaptiveDraftCounts(MOST, MOST_PER_STEP), batch, curve, texts, tokens=tokens)
+    chosen = run(AdaptiveDraftCounts(MOST, MOST_PER_STEP), batch, curve, texts, tokens=tokens, seed=seed)
     return Comparison(
         best, rates[best] / off, chosen.rate / rates[best], chosen.rate / off, chosen.drafts / chosen.steps
     )
@@ -197,11 +205,14 @@ def compare(curve: Curve, batch: int, texts: Texts, steps: int = STEPS) -> Compa
 
 def main() -> None:
     """A table of all cases: the worst of each curve and batch."""
+    parser = argparse.ArgumentParser(prog="python -m tests.scheduling.draft_simulation", description=main.__doc__)
+    parser.add_argument("--seed", type=int, default=SEED, help="another one is a test of what was chosen with this")
+    seed = parser.parse_args().seed
     print("| curve | requests | best count (gain) | of off, at least | of best fixed, at least, in |")
     print("|---|---|---|---|---|")
     for name, curve in CURVES.items():
         for batch in (1, 4, 16, 32, 64):
-            seen = {text: compare(curve, batch, texts) for text, texts in TEXTS.items()}
+            seen = {text: compare(curve, batch, texts, seed=seed) for text, texts in TEXTS.items()}
             worst = min(seen, key=lambda text: seen[text].of_best)
             top = max(seen.values(), key=lambda each: each.gain)
             print(
