@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,3 +166,39 @@ def test_a_disk_that_fails_costs_the_records_alone(
     with caplog.at_level(logging.ERROR):
         write(tmp_path / "steps.jsonl", range(1000), step_metrics_file_bytes=2**16)
     assert "No space left on device" in caplog.text
+
+
+def test_a_full_disk_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Warnings are errors here, so the thread has ended well, too."""
+    with caplog.at_level(logging.ERROR):
+        write(Path("/dev/full"), range(10))
+    (told,) = caplog.records
+    assert "No space left on device" in told.message
+
+
+def test_half_a_line_of_one_that_was_killed_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    write(path, range(3))
+    path.write_bytes(path.read_bytes()[:-20])
+    write(path, range(3, 6))
+    *first, torn, fourth, fifth, sixth = path.read_bytes().splitlines()
+    assert len(first) == 2 and not torn.endswith(b"}")
+    assert [json.loads(line)["octavo"]["step"] for line in (fourth, fifth, sixth)] == [3, 4, 5]
+
+
+def test_two_servers_do_not_turn_over_each_others_file(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    first = StepFile(settings(path, step_metrics_file_bytes=2**16), str(path))
+    for number in range(150):  # more than one file holds
+        first.put(record(number))
+    with pytest.raises(ConfigError, match="is written by another server"):
+        open_recorder(settings(path))
+    first.close()
+    write(path, range(150, 152))
+    assert steps(path)[-2:] == [150, 151]
+
+
+def test_a_pipe_is_told_at_start(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "steps.jsonl")
+    with pytest.raises(ConfigError, match="it is a pipe"):
+        open_recorder(settings(tmp_path / "steps.jsonl"))
