@@ -125,3 +125,17 @@ def test_a_refusal_that_cannot_be_read_is_a_refusal() -> None:
     reception = Reception()
     reception.feed(b"HTTP/1.1 429 No\r\ncontent-length: 4000\r\n\r\n" + b"[" * 4000, 1.0)
     assert reception.answer(0.0, 2.0).outcome is Outcome.REJECTED
+
+
+def test_a_refusal_without_a_word_has_its_status() -> None:
+    reception = Reception()
+    reception.feed(b"HTTP/1.1 429 No\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n", 1.0)
+    told = reception.answer(0.0, 2.0)
+    assert told.outcome is Outcome.REJECTED and told.error == "HTTP 429"
+
+
+def test_a_server_that_does_not_stream_is_told_apart_from_one_that_breaks_off() -> None:
+    body = b'{"choices": [{"text": "a", "finish_reason": "length"}]}'
+    reception = Reception()
+    reception.feed(OK + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body, 1.0)
+    assert "--no-stream" in (reception.answer(0.0, 2.0).error or "")

@@ -77,6 +77,21 @@ def test_the_table() -> None:
 
 
 @pytest.mark.parametrize(
+    ("counted", "line"),
+    [
+        (3, None),
+        (None, "1 answers came without a count of tokens: their chunks stand for them"),
+        (0, "1 answers came with a count of tokens that cannot be: none, or more than were asked for"),
+        (4, "1 answers came with a count of tokens that cannot be: none, or more than were asked for"),
+    ],
+)
+def test_the_table_says_which_counts_are_not_to_be_trusted(counted: int | None, line: str | None) -> None:
+    run = Run([exchange(0.0, 0.0, 2.0, [1.0, 2.0], output_tokens=counted)], model="m", cpu_share=0.0)
+    lines = as_table(serve_figures(run, LoadSettings())).splitlines()
+    assert [one for one in lines if "count of tokens" in one] == ([] if line is None else [line])
+
+
+@pytest.mark.parametrize(
     ("text", "read"),
     [
         ("ttft:300 tpot:60 e2el:9000", SloClass("default", {"ttft": 0.3, "tpot": 0.06, "e2el": 9.0})),

@@ -93,9 +93,19 @@ def _tokens(completed: Sequence[Exchange]) -> dict[str, Any]:
         "cached_tokens": sum(cached) if cached else None,
         "output_tokens": sum(exchange.output_tokens for exchange in completed),
         "answers_without_usage": sum(exchange.answer.output_tokens is None for exchange in completed),
+        "answers_with_odd_usage": sum(map(has_odd_usage, completed)),
         "asked_prompt_tokens": sum(exchange.input_len or 0 for exchange in completed),
         "asked_output_tokens": sum(exchange.output_len or 0 for exchange in completed),
     }
+
+
+def has_odd_usage(exchange: Exchange) -> bool:
+    """Whether the server counts more tokens than it was asked for at most, or none of an answer that is not empty: then
+    nothing that is counted in tokens is to be trusted."""
+    counted, asked = exchange.answer.output_tokens, exchange.output_len
+    if counted is None:
+        return False
+    return (counted == 0 and bool(exchange.answer.chunk_s)) or (asked is not None and counted > asked)
 
 
 def _reasons(exchanges: Sequence[Exchange]) -> dict[str, int]:

@@ -169,15 +169,21 @@ class Reception:
         if status == 200 and not self._streamed:
             self._read_whole()
         if status in NO_ROOM:
-            self._end(Outcome.REJECTED, _message(self._plain))
+            self._end(Outcome.REJECTED, _message(self._plain) or f"HTTP {status}")
         elif status != 200:
             self._end(Outcome.ERRORED, f"HTTP {status}: {_message(self._plain)}")
         elif self._finish_reason == "abort":
             self._end(Outcome.ABORTED, "by the server")
         elif not self._done and self._finish_reason is None:
-            self._end(Outcome.ERRORED, "the response ended before the answer did")
+            self._end(Outcome.ERRORED, self._why_unfinished())
         else:
             self._end(Outcome.COMPLETED, None)
+
+    def _why_unfinished(self) -> str:
+        kind = self._response.headers.get("content-type", "")
+        if self._streamed and kind.startswith("application/json"):
+            return "the answer came whole, not as a stream; --no-stream asks for whole ones"
+        return "the response ended before the answer did"
 
     def _read_whole(self) -> None:
         """Of an answer that is no stream: what it says, and why it ended."""

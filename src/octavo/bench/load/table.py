@@ -26,9 +26,19 @@ def as_table(figures: dict[str, Any]) -> str:
     lines += [_outcomes(figures, measured), *_rates(figures, measured), "", *_latencies(measured)]
     lines += [_goodput(name, judged) for name, judged in measured["goodput"].items()]
     lines += [f"{count} x {reason}" for reason, count in measured["errors"].items()]
+    lines += _doubts(measured)
     if figures["client_cpu_share"] > BUSY_SHARE:
         lines.append("the client was busy itself: give it a quieter machine, or less to do, before you trust this")
     return "\n".join(lines)
+
+
+def _doubts(measured: dict[str, Any]) -> list[str]:
+    """What is wrong with the counts of tokens."""
+    without, odd = measured["answers_without_usage"], measured["answers_with_odd_usage"]
+    lines = [f"{without} answers came without a count of tokens: their chunks stand for them"] if without else []
+    if odd:
+        lines.append(f"{odd} answers came with a count of tokens that cannot be: none, or more than were asked for")
+    return lines
 
 
 def _outcomes(figures: dict[str, Any], measured: dict[str, Any]) -> str:
