@@ -220,7 +220,12 @@ class SpeculationConfig:
         _require(ok, "num_speculative_tokens", count, "must be in [1, 128], or left out for as many as pay")
         _require(bool(self.speculation), "speculation", self.speculation, "must not be empty; `off` is for none")
         is_obeyed = count is None or self.speculation != "off"
-        _require(is_obeyed, "num_speculative_tokens", count, "goes with speculation, which is off")
+        _require(
+            is_obeyed,
+            "num_speculative_tokens",
+            count,
+            "goes with speculation, which is off; say who guesses (`speculation`: auto, ...), or leave it out",
+        )
         self._check_lookup()
 
     def _take_over_speculative_config(self) -> None:
@@ -240,7 +245,9 @@ class SpeculationConfig:
         _require(1 <= least <= most, "prompt_lookup_min", least, f"must be in [1, {most}], the prompt_lookup_max")
         for name, value in (("prompt_lookup_min", least), ("prompt_lookup_max", most)):
             is_obeyed = self.speculation == "ngram" or value == default_of(type(self), name)
-            _require(is_obeyed, name, value, "goes with speculation ngram alone")
+            _require(
+                is_obeyed, name, value, "goes with speculation ngram alone; leave it out, or set `speculation` to ngram"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

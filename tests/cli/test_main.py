@@ -141,6 +141,14 @@ def test_version() -> None:
         (["serve", "--kv-cache-memory-bytes", "lots"], "'lots' is no size; write it like 2GiB"),
         (["pull", "no-such-model"], "unknown model 'no-such-model'"),
         (["bench", "throughput", "-m", "no-such-model"], "unknown model 'no-such-model'"),
+        (["bench", "throughput", "--json", "no/x.json"], "--json='no/x.json': there is no folder no; choose a file"),
+        (["bench", "latency", "--json", "no/x.json"], "--json='no/x.json': there is no folder no; choose a file"),
+        (["bench", "startup", "--json", "no/x.json"], "--json='no/x.json': there is no folder no; choose a file"),
+        (["bench", "serve", "--json", "/"], "--json='/': is a folder; choose a file"),
+        (["bench", "serve", "--tokenizer", "no-such"], "--tokenizer='no-such': unknown model 'no-such'"),
+        (["bench", "serve", "--extra-body", "{"], """'{' is no JSON object; write it like '{"top_p": 0.9}'"""),
+        (["serve", "--speculative-config", "{"], """'{' is no JSON object; write it like '{"method": "ngram"}'"""),
+        (["complete", "x", "--profile", "traces"], "--profile='traces': folders are for `octavo serve`, which"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_2(here: Here, tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -261,6 +261,8 @@ def test_goodput_judges_every_answer_by_every_class() -> None:
 def test_promises_that_cannot_be_read_are_refused_at_start() -> None:
     with pytest.raises(ConfigError, match=r"goodput.*known: ttft, tpot, itl, e2el"):
         read_promises(ServerConfig(goodput=("chat=fast:3",)))
+    with pytest.raises(ConfigError, match=r"goodput='chat=ttft:0': write limits in milliseconds"):
+        read_promises(ServerConfig(goodput=("chat=ttft:0",)))
     with pytest.raises(ConfigError, match="two classes of one name"):
         read_promises(ServerConfig(goodput=("ttft:3", "tpot:4")))
 

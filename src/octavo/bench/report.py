@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,21 @@ def as_lines(figures: dict[str, Any]) -> str:
     return "\n".join(f"{name:24} {_shown(value)}" for name, value in shown.items())
 
 
+def require_place(file: Path | None) -> None:
+    """Told before a measurement, which may take hours.
+
+    Raises:
+        ConfigError: figures could not be written there.
+    """
+    if file is None:
+        return
+    if not file.parent.is_dir() or file.is_dir():
+        problem = "is a folder" if file.is_dir() else f"there is no folder {file.parent}"
+        raise ConfigError("--json", str(file), f"{problem}; choose a file in a folder that exists")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError("--json", str(file), "cannot be written (Permission denied); choose another place")
+
+
 def write_json(figures: dict[str, Any], file: Path) -> None:
     """Writes all figures.
 
@@ -47,7 +63,7 @@ def write_json(figures: dict[str, Any], file: Path) -> None:
     try:
         file.write_text(json.dumps(figures, indent=2) + "\n")
     except OSError as error:
-        raise ConfigError("json", str(file), f"cannot be written ({error.strerror})") from None
+        raise ConfigError("--json", str(file), f"cannot be written ({error.strerror}); choose another place") from None
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:

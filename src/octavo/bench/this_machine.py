@@ -53,7 +53,8 @@ def profile_of(machine: CpuMachine, peaks: Peaks, path: Path) -> HardwareProfile
             flops_per_s={"int8": peaks.int8_ops_per_s, "fp32": peaks.float_ops_per_s},
         ),
         sources={
-            "device": f"measured here under a load of {os.getloadavg()[0]:.1f}; delete {path.name} to measure again"
+            "device": f"measured here under a load of {os.getloadavg()[0]:.1f}; delete hardware/{path.name} in the "
+            "cache folder to measure again"
         },
     )
 

@@ -62,9 +62,10 @@ def throughput(
       octavo bench throughput --dataset sharegpt --dataset-path x.json --num-prompts 100
     """
     from octavo.bench.datasets import make_talks
-    from octavo.bench.report import complete_figures
+    from octavo.bench.report import complete_figures, require_place
     from octavo.bench.throughput import measure_throughput
 
+    require_place(json_file)
     given = {"input_len": input_len, "output_len": output_len, "num_prompts": num_prompts, "seed": seed}
     engine, data = _engine_and_data(settings, given)
     with load_model(engine | {"max_num_seqs": max_concurrency}) as llm:
@@ -93,8 +94,9 @@ def latency(
     """
     from octavo.bench.datasets import make_talks
     from octavo.bench.latency import measure_latency
-    from octavo.bench.report import complete_figures
+    from octavo.bench.report import complete_figures, require_place
 
+    require_place(json_file)
     count = batch_size * (repeats + 1)
     given = {"input_len": input_len, "output_len": output_len, "num_prompts": count, "seed": seed}
     engine, data = _engine_and_data(settings, given)
@@ -128,9 +130,10 @@ def serve(
     from octavo.bench.load.run import put_load, serve_figures
     from octavo.bench.load.table import as_table
     from octavo.bench.load.tokenizer import words_for
-    from octavo.bench.report import for_server, write_json
+    from octavo.bench.report import for_server, require_place, write_json
     from octavo.errors import RequestFailedError
 
+    require_place(json_file)
     load = LoadSettings.from_fields(_with_limits(settings, more_limits or []))
     workload = make_workload(load.data, words_for(load), load.num_warmups)
     shown = _load_progress(workload) if progress else contextlib.nullcontext(_unheard)
@@ -162,10 +165,12 @@ def startup(
       octavo bench startup
       octavo bench startup -m ./model.gguf --repeats 3 --json out.json
     """
+    from octavo.bench.report import require_place
     from octavo.bench.startup import measure_startup
     from octavo.cli.terminal import download_progress
     from octavo.hub import resolve
 
+    require_place(json_file)
     with download_progress() as progress:
         resolve(model, progress=progress)
     _report(measure_startup(model, repeats), json_file)

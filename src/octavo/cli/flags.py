@@ -40,6 +40,9 @@ SECRETS = {"api_key": "OCTAVO_API_KEY", "admin_key": "OCTAVO_ADMIN_KEY"}
 ENVIRONMENT = SECRETS | {"otlp_traces_endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
 """Fields that an environment variable can set: secrets, and what everybody else takes from there, too."""
 
+EXAMPLES = {"speculative_config": '{"method": "ngram"}', "extra_body": '{"top_p": 0.9}'}
+"""Of each field that is a mapping, for whoever writes it otherwise."""
+
 _METAVARS: dict[Any, str] = {str: "TEXT", int: "N", float: "NUMBER"}
 """What help shows for a value: words, not names of Python's types."""
 _UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
@@ -59,19 +62,20 @@ def parse_size(text: object) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def parse_mapping(text: object) -> dict[str, Any]:
-    """An object of JSON, as text or read already.
+def mapping_parser(example: str) -> Callable[[object], dict[str, Any]]:
+    """What reads an object of JSON, as text or read already, and raises `typer.BadParameter` with the example at
+    anything else."""
 
-    Raises:
-        typer.BadParameter: anything else.
-    """
-    try:
-        value = json.loads(text) if isinstance(text, str) else text
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise typer.BadParameter(f'{str(text)!r} is no JSON object; write it like \'{{"method": "ngram"}}\'')
-    return value
+    def parse_mapping(text: object) -> dict[str, Any]:
+        try:
+            value = json.loads(text) if isinstance(text, str) else text
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise typer.BadParameter(f"{str(text)!r} is no JSON object; write it like '{example}'")
+        return value
+
+    return parse_mapping
 
 
 def with_settings(
@@ -172,7 +176,7 @@ def _typed(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
     if name.endswith("_bytes"):
         return int | None, {"parser": parse_size, "metavar": "SIZE"}
     if typing.get_origin(kind) is dict:
-        return Any, {"parser": parse_mapping, "metavar": "JSON"}
+        return Any, {"parser": mapping_parser(EXAMPLES[name]), "metavar": "JSON"}
     if typing.get_origin(kind) is tuple:
         return list[str] | None, {"metavar": "TEXT (repeatable)"}
     known = choices(kind)

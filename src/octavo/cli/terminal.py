@@ -96,9 +96,25 @@ def load_model(settings: dict[str, Any]) -> "LLM":
     from octavo.engine.llm import LLM
 
     config = EngineConfig.from_fields(settings)  # a wrong flag is told before anything is fetched
+    _refuse_profile_folder(config.execution.profile)
     fetch(config)
     others = {name: value for name, value in settings.items() if name != "model"}
     return LLM(config.model.model, **others)
+
+
+def _refuse_profile_folder(place: str | None) -> None:
+    """
+    Raises:
+        ConfigError: profiles would have to be asked for, which nobody can do of a command that only runs once.
+    """
+    from octavo.engine.traces import FILE_ENDINGS
+    from octavo.errors import ConfigError
+
+    if place and not place.endswith(FILE_ENDINGS):
+        problem = (
+            "folders are for `octavo serve`, which is asked for profiles; name a file that ends in .json, .json.gz"
+        )
+        raise ConfigError("profile", place, problem)
 
 
 def prepare_streams() -> None:

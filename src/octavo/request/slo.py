@@ -43,4 +43,4 @@ def _limit(word: str) -> tuple[str, float] | None:
         limit_s = float(milliseconds) / 1000
     except ValueError:
         return None
-    return (latency, limit_s) if latency in LATENCIES and limit_s >= 0 else None
+    return (latency, limit_s) if latency in LATENCIES and limit_s > 0 else None

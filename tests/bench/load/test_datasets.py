@@ -118,8 +118,10 @@ def test_a_file_of_sharegpts_form(tmp_path: Path) -> None:
     talks = workload(dataset="multi-turn", dataset_path=path, turns=2, output_len=7).measured
     assert [len(talk.turns) for talk in talks] == [2] * 4
     assert talks[0].turns[0].output_len == 7
-    with pytest.raises(ConfigError, match=r"num_prompts=5: .* has 4"):
+    with pytest.raises(ConfigError, match=r"num_prompts=5: .* has 4 that fit; ask for at most 4"):
         workload(dataset="sharegpt", dataset_path=path, num_prompts=5)
+    with pytest.raises(ConfigError, match=r"dataset_path=.* has 0 dialogues with 9 questions each \(`turns`\), so no"):
+        workload(dataset="multi-turn", dataset_path=path, turns=9)
 
 
 def test_azures_csv(tmp_path: Path) -> None:

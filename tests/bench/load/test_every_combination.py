@@ -166,7 +166,8 @@ def check(figures: dict[str, Any], foreseen: Sequence[Foreseen], workload: Workl
     tokens = sum(x.tokens for x in foreseen)
     assert run["output_tokens"] == run["asked_output_tokens"] == tokens
     assert run["prompt_tokens"] == PROMPT * count
-    assert run["asked_prompt_tokens"] == sum(turn.input_len or 0 for d in workload.measured for turn in d.turns)
+    lengths = [turn.input_len for dialogue in workload.measured for turn in dialogue.turns]
+    assert run["asked_prompt_tokens"] == (None if None in lengths else sum(map(int, filter(None, lengths))))
     end_s = max(x.ended_s for x in foreseen)
     assert run["window"]["end_s"] == close(end_s)
     assert run["completed_per_s"] == close(count / end_s)

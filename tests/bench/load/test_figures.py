@@ -1,6 +1,7 @@
 """Figures of recorded exchanges, the table, and settings that cannot work."""
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -40,6 +41,23 @@ def test_nothing_has_no_percentiles() -> None:
 def test_windows_of_no_requests() -> None:
     assert (whole_run([]), steady_state([]), most_under_way([])) == (Window(0.0, 0.0), None, 0)
     assert trimmed(Window(0.0, 2.0), 1.0, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "rates"),
+    [
+        ({"request_rate": 2.0}, "asked 2 dialogues, attained 2, completed 1"),
+        ({"max_concurrency": 1}, "completed 1"),
+    ],
+)
+def test_the_table_of_dialogues(fields: dict[str, Any], rates: str) -> None:
+    """A rate is one of dialogues; a closed loop has none; what a later turn brings is not known beforehand."""
+    first = exchange(0.0, 0.0, 1.0, [0.5, 1.0], prompt_tokens=4, output_tokens=2)
+    later = replace(exchange(1.0, 1.0, 2.0, [1.5, 2.0], prompt_tokens=4, output_tokens=2), turn=1, input_len=None)
+    run = Run([replace(first, dialogue=0), replace(later, dialogue=0)], model="m", cpu_share=0.1)
+    lines = as_table(serve_figures(run, LoadSettings.from_fields(fields))).splitlines()
+    assert lines[1] == f"requests/s    {rates}"
+    assert lines[3] == "tokens        prompts 8 (asked -), answers 4 (asked 6)"
 
 
 def test_the_table() -> None:

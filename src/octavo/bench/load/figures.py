@@ -94,8 +94,8 @@ def _tokens(completed: Sequence[Exchange]) -> dict[str, Any]:
         "output_tokens": sum(exchange.output_tokens for exchange in completed),
         "answers_without_usage": sum(exchange.answer.output_tokens is None for exchange in completed),
         "answers_with_odd_usage": sum(map(has_odd_usage, completed)),
-        "asked_prompt_tokens": sum(exchange.input_len or 0 for exchange in completed),
-        "asked_output_tokens": sum(exchange.output_len or 0 for exchange in completed),
+        "asked_prompt_tokens": _asked([exchange.input_len for exchange in completed]),
+        "asked_output_tokens": _asked([exchange.output_len for exchange in completed]),
     }
 
 
@@ -106,6 +106,12 @@ def has_odd_usage(exchange: Exchange) -> bool:
     if counted is None:
         return False
     return (counted == 0 and bool(exchange.answer.chunk_s)) or (asked is not None and counted > asked)
+
+
+def _asked(lengths: Sequence[int | None]) -> int | None:
+    """None: of some the data set does not know it (texts of a file, later turns), so a sum would be too small."""
+    known = [length for length in lengths if length is not None]
+    return sum(known) if len(known) == len(lengths) else None
 
 
 def _reasons(exchanges: Sequence[Exchange]) -> dict[str, int]:

@@ -87,6 +87,7 @@ def serve_figures(run: Run, settings: LoadSettings) -> dict[str, Any]:
     return {
         "model": run.model,
         "interrupted": run.interrupted,
+        "dialogues": sum(exchange.turn == 0 for exchange in run.exchanges),
         "request_rate": None if rate is None else str(rate) if rate == float("inf") else rate,
         "attained_request_rate": attained_rate(run.exchanges),
         "client_cpu_share": run.cpu_share,

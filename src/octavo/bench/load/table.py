@@ -51,17 +51,28 @@ def _outcomes(figures: dict[str, Any], measured: dict[str, Any]) -> str:
 
 
 def _rates(figures: dict[str, Any], measured: dict[str, Any]) -> list[str]:
-    asked, attained = _shown(figures["request_rate"]), _shown(figures["attained_request_rate"])
     rates = {name: _shown(measured.get(f"{name}_per_s")) for name in ("completed", "output_tokens", "total_tokens")}
     cached = "" if measured["cached_tokens"] is None else f", cached {measured['cached_tokens']:,}"
-    prompts = f"{measured['prompt_tokens']:,} (asked {measured['asked_prompt_tokens']:,}{cached})"
-    answers = f"{measured['output_tokens']:,} (asked {measured['asked_output_tokens']:,})"
+    prompts = f"{measured['prompt_tokens']:,} (asked {_count(measured['asked_prompt_tokens'])}{cached})"
+    answers = f"{measured['output_tokens']:,} (asked {_count(measured['asked_output_tokens'])})"
     return [
-        f"requests/s    asked {asked}, attained {attained}, completed {rates['completed']}",
+        f"requests/s    {_asked_rate(figures)}completed {rates['completed']}",
         f"tokens/s      output {rates['output_tokens']}, with prompts {rates['total_tokens']}",
         f"tokens        prompts {prompts}, answers {answers}",
         f"under way     {measured['most_under_way']} at most; the client used {figures['client_cpu_share']:.2f} cores",
     ]
+
+
+def _asked_rate(figures: dict[str, Any]) -> str:
+    """Nothing in a closed loop: how fast requests are sent is up to the answers there. A rate is one of dialogues."""
+    if figures["request_rate"] is None:
+        return ""
+    per = "" if figures["dialogues"] == figures["run"]["requests"] else " dialogues"
+    return f"asked {_shown(figures['request_rate'])}{per}, attained {_shown(figures['attained_request_rate'])}, "
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def _latencies(measured: dict[str, Any]) -> list[str]:

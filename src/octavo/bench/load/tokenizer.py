@@ -2,6 +2,7 @@
 
 from octavo.bench.load.datasets.words import CommonWords, TokenWords, Words
 from octavo.bench.load.settings import LoadSettings
+from octavo.errors import ConfigError, ModelNotFoundError
 
 
 def words_for(settings: LoadSettings) -> Words:
@@ -15,5 +16,9 @@ def words_for(settings: LoadSettings) -> Words:
     from octavo.engine.grammars import load_tokenizer  # noqa: PLC0415
     from octavo.hub import resolve  # noqa: PLC0415
 
-    encoder = load_tokenizer(resolve(settings.data.tokenizer))
+    try:
+        files = resolve(settings.data.tokenizer)
+    except ModelNotFoundError as error:
+        raise ConfigError("tokenizer", settings.data.tokenizer, str(error)) from None
+    encoder = load_tokenizer(files)
     return TokenWords(encoder, special=settings.target.endpoint == "completions")

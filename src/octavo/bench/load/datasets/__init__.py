@@ -50,6 +50,17 @@ def make_workload(settings: DatasetSettings, words: Words, warm_ups: int) -> Wor
     count = len(dialogues) - warm_ups if settings.num_prompts is None else settings.num_prompts
     if count < 1 or len(dialogues) < count + warm_ups:
         # Repeating some would let the server answer from its prefix cache.
-        problem = f"{settings.dataset_path} has {len(dialogues)}, with num_warmups={warm_ups} of them unmeasured"
-        raise ConfigError("num_prompts", settings.num_prompts, problem)
+        raise _too_few(settings, len(dialogues), warm_ups)
     return Workload(dialogues[:count], dialogues[count : count + warm_ups])
+
+
+def _too_few(settings: DatasetSettings, found: int, warm_ups: int) -> ConfigError:
+    path, left = settings.dataset_path, found - warm_ups
+    unmeasured = f", {warm_ups} of them unmeasured by num_warmups" if warm_ups else ""
+    if left > 0:
+        problem = f"{path} has {found} that fit{unmeasured}; ask for at most {left}, or give a longer file"
+        return ConfigError("num_prompts", settings.num_prompts, problem)
+    turns = f" with {settings.turns} questions each (`turns`)" if settings.dataset == "multi-turn" else ""
+    shorter = f" of at most {settings.max_input_len} tokens (`max_input_len`)" if settings.max_input_len else ""
+    problem = f"has {found} dialogues{turns}{shorter}{unmeasured}, so nothing is left to measure; give another file"
+    return ConfigError("dataset_path", path, problem)
