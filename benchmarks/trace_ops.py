@@ -46,9 +46,19 @@ def quiet_ms(durations_us: Sequence[float]) -> float:
 
 
 def read_trace(path: Path) -> list[Event]:
-    """The complete events, in the order of time."""
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return [event for event in json.loads(content)["traceEvents"] if event["ph"] == "X"]
+    """The complete events, in the order of time.
+
+    Raises:
+        SystemExit: it cannot be read, or is no trace.
+    """
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return [event for event in json.loads(content)["traceEvents"] if event["ph"] == "X"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = (
+            f"{path} is no trace of Octavo ({type(error).__name__}: {error}); docs/profiling.md tells how to get one"
+        )
+        raise SystemExit(problem) from None
 
 
 def steps_of(events: Sequence[Event]) -> Iterator[tuple[Event, list[Event]]]:
@@ -87,7 +97,10 @@ def summary(events: Sequence[Event], decode_rows: int | None) -> StepTime:
                 places[event["name"], counts[event["name"]]].append(event["dur"])
                 counts[event["name"]] += 1
     if not lengths:
-        raise SystemExit("the trace has no step of that kind")
+        found = sorted(
+            {step["args"]["decode_rows"] for step, _ in steps_of(events) if not step["args"]["prefill_tokens"]}
+        )
+        raise SystemExit(f"the trace has no step of that kind; those that only decode have --decode-rows {found}")
     by_op: dict[str, float] = defaultdict(float)
     for (name, _), durations in places.items():
         by_op[name] += quiet_ms(durations)

@@ -61,6 +61,12 @@ def test_ops_of_a_trace_are_added_up(tmp_path: Path) -> None:
         ["0.008", "ms", "80.0", "%", "linear", "q"],
         ["0.002", "ms", "20.0", "%", "attention"],
     ]
+    with pytest.raises(subprocess.CalledProcessError) as other:
+        run("trace_ops.py", str(trace), "--decode-rows", "16")
+    assert "those that only decode have --decode-rows [2]" in other.value.stderr
+    with pytest.raises(subprocess.CalledProcessError) as absent:
+        run("trace_ops.py", str(tmp_path / "absent.json"))
+    assert "absent.json is no trace of Octavo" in absent.value.stderr and "Traceback" not in absent.value.stderr
 
 
 def complete(name: str, ts: int, dur: int, category: str, args: dict[str, int] | None = None) -> dict[str, object]:
