@@ -82,7 +82,7 @@ def test_the_whole_story() -> None:
         "             prefill    steps 303 to 310: 2 steps, different sizes, from token 0 on",
         "  tokens     2,299 run; 50 of the prompt cached (18 device, 32 disk)",
         "             1 preemption: 16 run again, 0 found again in the cache",
-        "             6 drafts tried, 4 right, 4 steps saved",
+        "             6 draft tokens tried, 4 right, 4 steps saved",
         "             1 run behind the end, which nobody foresaw",
         "  prefill        1.50 s           its part of 4 steps of 1.90 s, 2,000 rows",
         "                                  1 TFLOP, 2 GB of weights, 1 MB of KV",
@@ -132,7 +132,7 @@ def test_a_request_of_a_server(tiny_model: str) -> None:
         body = {"prompt": "a request", "max_tokens": 4, "ignore_eos": True}
         answer = httpx.post(f"{server.url}/v1/completions", json=body, headers={"X-Request-Id": "mine"}).json()
         told = octavo("explain", "mine", "--url", server.url)
-        unknown = octavo("explain", "theirs", "--url", server.url)
+        unknown = octavo("explain", "theirs", "--url", f"{server.url}/v1/")
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith(f"{answer['id']} (mine): finished")
     assert "  deliver " in told.stdout and "4 output tokens" in told.stdout
@@ -142,10 +142,18 @@ def test_a_request_of_a_server(tiny_model: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [
-        (("cmpl-1", "--url", "http://127.0.0.1:1"), 1, "no server answers at http://127.0.0.1:1"),
+        (
+            ("cmpl-1", "--url", "http://127.0.0.1:1"),
+            1,
+            "answers at http://127.0.0.1:1: [Errno 111] Connection refused; ",
+        ),
         (("cmpl-1", "--url", "localhost"), 2, "must begin with http://"),
-        ((), 2, "name a request of a server, or give a --prompt"),
-        (("cmpl-1", "--prompt", "x"), 2, "not both"),
+        ((), 2, "is missing: name a request of a server, or give a --prompt"),
+        (
+            ("cmpl-1", "--prompt", "x"),
+            2,
+            "='cmpl-1': names a request of a server, or give a --prompt to run here; not both",
+        ),
         (("cmpl-1", "--threads", "2"), 2, "is for a --prompt that runs here"),
     ],
 )

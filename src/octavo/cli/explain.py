@@ -48,7 +48,8 @@ def explain(
     from octavo.cli.explanation import explain as lines
 
     if (request_id is None) == (prompt is None):
-        raise ConfigError("request_id", request_id, "name a request of a server, or give a --prompt to run; not both")
+        problem = "is missing: name a request of a server" if prompt is None else "names a request of a server"
+        raise ConfigError("request_id", request_id, f"{problem}, or give a --prompt to run here; not both")
     if prompt is not None:
         form = _run(settings, typed_text(prompt), max_tokens)
     elif settings:
@@ -82,7 +83,7 @@ def _fetch(url: str, request_id: str) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if not url.startswith(("http://", "https://")):
         raise ConfigError("url", url, "must begin with http:// or https://")
-    asked = Request(f"{url.rstrip('/')}/v1/requests/{quote(request_id, safe='')}", headers=headers)
+    asked = Request(f"{url.rstrip('/').removesuffix('/v1')}/v1/requests/{quote(request_id, safe='')}", headers=headers)
     try:
         with urlopen(asked, timeout=TIMEOUT_S) as answer:
             form: dict[str, Any] = json.load(answer)
@@ -90,7 +91,8 @@ def _fetch(url: str, request_id: str) -> dict[str, Any]:
     except HTTPError as error:
         raise InvalidRequestError("request_id", request_id, _problem(error.code, error.read())) from None
     except (URLError, TimeoutError) as error:
-        raise EngineDeadError(f"no server answers at {url}: {error}; give its address with --url") from None
+        reason = error.reason if isinstance(error, URLError) else f"none within {TIMEOUT_S:g} s"
+        raise EngineDeadError(f"no server answers at {url}: {reason}; give its address with --url") from None
 
 
 def _problem(status: int, answer: bytes) -> str:

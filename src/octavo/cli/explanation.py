@@ -88,7 +88,7 @@ def _tokens(choice: Form) -> Iterator[str]:
     drafts = choice["speculation"]
     if drafts is not None:
         yield (
-            f"             {drafts['draft_tokens']:,} drafts tried, {drafts['accepted_tokens']:,} right, "
+            f"             {count(drafts['draft_tokens'], 'draft token')} tried, {drafts['accepted_tokens']:,} right, "
             f"{count(drafts['saved_steps'], 'step')} saved"
         )
     if choice["overrun_tokens"]:
