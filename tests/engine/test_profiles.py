@@ -97,6 +97,32 @@ def test_profiles_go_into_the_folder_that_is_given(tiny_model: str, tmp_path: Pa
     assert [path.name for path in folder.iterdir()] == [trace.path.name]
 
 
+def test_a_folder_that_has_gone_costs_the_file_and_not_the_trace(
+    tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "traces"
+    with LLM(tiny_model, profile=folder, **SMALL) as llm:
+        folder.rmdir()
+        llm.start_profile(max_steps=2)
+        generated(llm)
+        trace = llm.stop_profile()
+    assert trace.path is None and len(checked(trace.json).steps) == 2
+    assert "the trace cannot be written to" in caplog.text
+
+
+def test_a_long_name_of_a_model_fits_into_that_of_a_file(tiny_model: str, tmp_path: Path) -> None:
+    with LLM(tiny_model, profile=tmp_path, served_model_name=("m/" * 300,), **SMALL) as llm:
+        llm.start_profile(max_steps=1)
+        trace = llm.stop_profile()
+    assert trace.path is not None and trace.path.exists()
+
+
+def test_a_folder_in_the_place_of_the_file_is_told_at_start(tiny_model: str, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").mkdir()
+    with pytest.raises(ConfigError, match=r"profile=.*is a folder"):
+        LLM(tiny_model, profile=tmp_path / "trace.json", **SMALL)
+
+
 @pytest.mark.parametrize("name", ["missing/trace.json", "missing/folder"])
 def test_a_place_that_cannot_be_written_to_is_named_before_the_model_is_loaded(
     tiny_model: str, tmp_path: Path, name: str

@@ -417,7 +417,7 @@ class AsyncLLM:
             number: which one; None: whichever there is.
 
         Raises:
-            ProfileError: there is none, or another one, or it cannot be written.
+            ProfileError: there is none, or another one.
         """
         profile = await self._client.stop_profile(number)
         return await asyncio.to_thread(trace_of, profile, self.info.served_model_names[0], self._trace_folder)

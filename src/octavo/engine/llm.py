@@ -230,7 +230,7 @@ class LLM:
         """Ends the profile; with `profile=FOLDER` it is written there, too.
 
         Raises:
-            ProfileError: there is none, or it cannot be written.
+            ProfileError: there is none.
         """
         profile = self._engine.ask(lambda core: core.profiler.stop())
         return trace_of(profile, self.info.served_model_names[0], self._trace_folder)

@@ -20,6 +20,8 @@ from octavo.request.profile import Profile, ProfileEnd
 
 log = logging.getLogger(__name__)
 
+MAX_NAME_CHARS = 100
+"""Of a model's name in that of a file."""
 FILE_ENDINGS = (".json", ".json.gz")
 
 
@@ -53,20 +55,18 @@ class Trace:
 
 
 def trace_of(profile: Profile, model: str, folder: Path | None = None) -> Trace:
-    """Renders a profile; into a file of its own, if there is a folder for it.
-
-    Raises:
-        ProfileError: the file cannot be written.
-    """
+    """Renders a profile; into a file of its own, if there is a folder for it. Where that cannot be written, which is
+    logged, the trace is still there for who asked."""
     trace = Trace(chrome_trace(profile, model), describe(profile, model))
     if folder is None:
         return trace
     moment = datetime.fromtimestamp(profile.begin_unix_s, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    path = folder / f"{re.sub(r'[^A-Za-z0-9._-]', '-', model)}-{moment}Z-{profile.number}.json"
+    path = folder / f"{re.sub(r'[^A-Za-z0-9._-]', '-', model)[-MAX_NAME_CHARS:]}-{moment}Z-{profile.number}.json"
     try:
         trace.write(path)
     except OSError as error:
-        raise ProfileError(f"the trace cannot be written to {path}: {error.strerror}") from error
+        log.error("the trace cannot be written to %s, so whoever asked gets it: %s", path, error.strerror)
+        return trace
     return Trace(trace.json, trace.about, path)
 
 
@@ -92,6 +92,8 @@ def require_writable(profile: str | None) -> None:
     try:
         if folder_of(profile) is not None:
             folder.mkdir(exist_ok=True)
+        elif Path(profile).is_dir():
+            raise ConfigError("profile", profile, "is a folder; end its name otherwise, or name a file in it")
         with NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:

@@ -136,7 +136,7 @@ class ServingEngine(Protocol):
         """Records what the engine does until the first limit. Cancelling ends it.
 
         Raises:
-            ProfileError: there is a profile, somebody has stopped this one, or its file cannot be written.
+            ProfileError: there is a profile, or somebody has stopped this one.
             InvalidRequestError: a limit that cannot be.
         """
         ...
@@ -153,7 +153,7 @@ class ServingEngine(Protocol):
         """Ends whichever profile there is.
 
         Raises:
-            ProfileError: there is none, or its file cannot be written.
+            ProfileError: there is none.
         """
         ...
 
