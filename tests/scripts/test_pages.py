@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,47 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
+INDEX = ROOT / "docs" / "architecture.md"
+
+
+def links(text: str) -> list[tuple[str, str]]:
+    """Relative targets with their anchors, each may be empty; none of examples in code."""
+    prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", prose)
+    return [(target, anchor) for target, anchor in found if "://" not in target]
+
+
+def anchors(text: str) -> set[str]:
+    """Of its headings, as GitHub makes them."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    made: Counter[str] = Counter()
+    for heading in re.findall(r"^#+ +(.+?) *$", prose, re.MULTILINE):
+        made[re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(" ", "-")] += 1
+    return {f"{name}-{again}" if again else name for name, count in made.items() for again in range(count)}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
-    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
-    assert missing == []
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    wrong = []
+    for target, anchor in links(page.read_text()):
+        path = page.parent / target if target else page
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text())):
+            wrong.append(f"{target}#{anchor}")
+    assert wrong == []
+
+
+def test_links_and_anchors_are_seen() -> None:
+    text = "# A `flag`, and more\n[a](b.md#c-d) [e](#f) ![g](h.svg) [i](https://x/y#z) `[j](k.md)`\n"
+    text += "```\n[l](m)\n# n\n```\n## O_p-q\n## O_p-q\n"
+    assert links(text) == [("b.md", "c-d"), ("", "f"), ("h.svg", "")]
+    assert anchors(text) == {"a-flag-and-more", "o_p-q", "o_p-q-1"}
+
+
+def test_every_page_stands_once_in_the_index() -> None:
+    """With what it is for; decisions by their folder, whose names say it."""
+    listed = [target for target, _ in links(INDEX.read_text().split("\n## Pages\n")[1])]
+    pages = [page.name for page in INDEX.parent.glob("*.md") if page != INDEX]
+    assert sorted(listed) == sorted([*pages, "decisions"])
 
 
 def test_every_dependency_is_explained() -> None:
@@ -26,7 +63,7 @@ def test_every_dependency_is_explained() -> None:
 
 
 def test_rooms_on_the_architecture_page_are_those_of_the_package() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = INDEX.read_text()
     listed = {
         name for row in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
