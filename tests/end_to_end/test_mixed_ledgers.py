@@ -82,7 +82,7 @@ class Crowd:
 
     async def operate(self) -> None:
         """Until cancelled."""
-        acts = [self._pause, self._abort, self._abort, self._drain, self._forget, self._profile]
+        acts = [self._pause, self._abort, self._abort, self._drain, self._forget, self._profile, self._look, self._look]
         while True:
             await asyncio.sleep(self._chance.uniform(0.02, 0.3))
             await self._chance.choice(acts)()
@@ -106,6 +106,15 @@ class Crowd:
     async def _profile(self) -> None:
         answer = await self.admin("profile", {"steps": 3, "seconds": 0.1})
         assert answer.status_code == 200 and answer.json()["traceEvents"]
+
+    async def _look(self) -> None:
+        """At accounts that are not closed yet, which must not change what they come to."""
+        live = (await self._http.get("/admin/requests", headers=ADMIN)).json()["data"]
+        for choice in [choice for request in live for choice in request["choices"]]:
+            assert all(phase["seconds"] > 0 for phase in choice["phases"])
+            works = [phase["work"] for phase in choice["phases"] if phase["work"] is not None]
+            assert sum(work["steps"] for work in works) == choice["steps"]
+            assert sum(work["tokens"] for work in works) >= choice["computed_tokens"]
 
     async def _abort(self) -> None:
         if self.live:
