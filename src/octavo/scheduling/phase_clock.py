@@ -12,10 +12,11 @@ class PhaseClock:
     In a waiting phase it knows for what: one reason, or whatever a line waits for.
     """
 
-    __slots__ = ("_line", "_mark", "_phase", "_reason", "_resumes_as", "_seconds", "_since_s", "_waits")
+    __slots__ = ("_line", "_mark", "_reason", "_resumes_as", "_seconds", "_since_s", "_waits", "phase")
 
     def __init__(self, arrival_s: float) -> None:
-        self._phase = Phase.QUEUE
+        self.phase = Phase.QUEUE
+        """What it is in; turned by the methods alone."""
         self._since_s = arrival_s
         self._reason: WaitReason | None = WaitReason.STEP
         self._line: Line | None = None
@@ -24,25 +25,20 @@ class PhaseClock:
         self._seconds: dict[Phase, float] = {}
         self._waits: dict[Phase, dict[WaitReason, float]] = {}
 
-    @property
-    def phase(self) -> Phase:
-        """What it is in."""
-        return self._phase
-
     def enter(self, phase: Phase, now_s: float) -> None:
         """A phase in which it runs. Of one that is stalled: it will go on in that."""
-        if self._phase is Phase.STALLED and phase is Phase.DECODE:
+        if self.phase is Phase.STALLED and phase is Phase.DECODE:
             self._resumes_as = phase
             return
         self._settle(now_s)
-        self._phase, self._reason, self._line = phase, None, None
+        self.phase, self._reason, self._line = phase, None, None
 
     def wait(self, phase: Phase, reason: WaitReason, now_s: float) -> None:
         """A phase in which it waits for one thing, or goes on waiting for another."""
-        if phase is Phase.STALLED and self._phase is not Phase.STALLED:
-            self._resumes_as = self._phase
+        if phase is Phase.STALLED and self.phase is not Phase.STALLED:
+            self._resumes_as = self.phase
         self._settle(now_s)
-        self._phase, self._reason, self._line = phase, reason, None
+        self.phase, self._reason, self._line = phase, reason, None
 
     def wait_in(self, line: Line, now_s: float) -> None:
         """It goes on waiting, for what a line waits for."""
@@ -51,24 +47,24 @@ class PhaseClock:
 
     def wait_for(self, reason: WaitReason, now_s: float) -> None:
         """It goes on waiting in the same phase, for one thing."""
-        self.wait(self._phase, reason, now_s)
+        self.wait(self.phase, reason, now_s)
 
     @property
     def stall_reason(self) -> WaitReason | None:
         """Why steps are planned without it; None: they are not."""
-        return self._reason if self._phase is Phase.STALLED else None
+        return self._reason if self.phase is Phase.STALLED else None
 
     def go_on(self, now_s: float) -> None:
         """It is stalled no longer."""
         self._settle(now_s)
-        self._phase, self._reason = self._resumes_as, None
+        self.phase, self._reason = self._resumes_as, None
 
     def _settle(self, now_s: float) -> None:
         spent, self._since_s = now_s - self._since_s, now_s
-        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + spent
+        self._seconds[self.phase] = self._seconds.get(self.phase, 0.0) + spent
         if self._line is None and self._reason is None:
             return
-        waits = self._waits.setdefault(self._phase, {})
+        waits = self._waits.setdefault(self.phase, {})
         if self._reason is not None:
             waits[self._reason] = waits.get(self._reason, 0.0) + spent
         elif self._line is not None:

@@ -33,12 +33,14 @@ class RequestBook:
     __slots__ = (
         "_chunks",
         "_num_prompt_tokens",
-        "_row_end",
+        "_row_share",
         "_row_start",
+        "_row_step",
         "_samples",
         "_works",
         "clock",
         "curve",
+        "row_end",
         "work",
     )
 
@@ -55,7 +57,10 @@ class RequestBook:
         self.work = self._works[Phase.PREFILL].done
         """What its newest step counts for."""
         self._chunks: list[_Run] = []
-        self._row_start = self._row_end = -1
+        self._row_start = self._row_step = -1
+        self.row_end = -1
+        """Place behind the row of single tokens that the next step may lengthen; -1: there is none."""
+        self._row_share = 0.0
 
     def planned(
         self,
@@ -67,43 +72,50 @@ class RequestBook:
         num_recomputed: int,
         part: float,
     ) -> None:
-        """A step runs tokens from place `start` on, and drafts behind them.
+        """A step runs tokens from place `start` on, and drafts behind them. Where it lengthens a row of single tokens,
+        as most steps do, `lengthen` does the same for less.
 
         Args:
             num_sampled: rows of these whose logits are made.
             num_recomputed: tokens of these that had been computed before.
             part: of the rows of the step.
         """
-        if num_tokens == 1 and start == self._row_end and not num_drafts and not num_recomputed:  # as mostly
-            self._row_end = start + 1
-        else:
-            self._begin(step, start, num_tokens, num_drafts, num_sampled, num_recomputed)
-        run, work = self._chunks[-1], self.work
-        run.num_steps += 1
-        run.num_tokens += num_tokens
-        run.last_step = step
-        work.num_steps += 1
-        work.share += part
-
-    def _begin(
-        self, step: int, start: int, num_tokens: int, num_drafts: int, num_sampled: int, num_recomputed: int
-    ) -> None:
         self._end_row()
         kind = Phase.DECODE if start >= self._num_prompt_tokens else Phase.PREFILL
         if num_recomputed:
             kind = Phase.RECOMPUTE
         self.work = self._works[kind].done
-        if kind is Phase.DECODE and num_tokens == num_sampled == 1:
-            self._row_start, self._row_end = start, start + 1
-        else:
-            num_rows = num_tokens + num_drafts
-            self._works[kind].add(num_rows, start + num_rows, num_sampled if self._samples else 0)
         self._turn_to_run(kind, start, num_tokens, step)
+        if kind is Phase.DECODE and num_tokens == num_sampled == 1:
+            self._row_start = start
+            self.lengthen(step, start + 1, part)
+            return
+        num_rows = num_tokens + num_drafts
+        self._works[kind].add(num_rows, start + num_rows, num_sampled if self._samples else 0)
+        self._note_steps(1, num_tokens, step, part)
+
+    def lengthen(self, step: int, end: int, part: float) -> None:
+        """A step runs the token at `row_end`, which thereby becomes `end`: one that is sampled, without drafts."""
+        self.row_end = end
+        self._row_share += part
+        self._row_step = step
 
     def _end_row(self) -> None:
-        if self._row_end > self._row_start:
-            self._works[Phase.DECODE].add_row(self._row_start, self._row_end)
-        self._row_start = self._row_end = -1
+        """Counts what the row of single tokens comes to."""
+        count = self.row_end - self._row_start
+        if count > 0:
+            self._works[Phase.DECODE].add_row(self._row_start, self.row_end)
+            self._note_steps(count, count, self._row_step, self._row_share)
+        self._row_start = self.row_end = -1
+        self._row_share = 0.0
+
+    def _note_steps(self, num_steps: int, num_tokens: int, last_step: int, share: float) -> None:
+        run, work = self._chunks[-1], self.work
+        run.num_steps += num_steps
+        run.num_tokens += num_tokens
+        run.last_step = last_step
+        work.num_steps += num_steps
+        work.share += share
 
     def _turn_to_run(self, kind: Phase, start: int, size: int, step: int) -> None:
         """Has the last of the chunk runs be the one that takes in the next step."""

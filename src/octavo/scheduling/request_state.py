@@ -229,7 +229,11 @@ class SchedulerRequest:
             recomputed = max(0, min(end, self._most_computed) - start)
             self._most_computed = max(self._most_computed, end)
             stats.num_recomputed_tokens += recomputed
-        self.book.planned(step, start, num_scheduled, num_drafts, num_sampled, recomputed, part)
+        book = self.book
+        if start == book.row_end and num_scheduled == 1 and not (num_drafts or recomputed):
+            book.lengthen(step, end, part)
+        else:
+            book.planned(step, start, num_scheduled, num_drafts, num_sampled, recomputed, part)
         return recomputed
 
     def roll_back(self, num_drafts: int, num_wrong: int) -> None:

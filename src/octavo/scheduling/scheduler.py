@@ -323,7 +323,7 @@ class Scheduler:
                 num_computed = share[0] + share[1]
                 if num_computed > len(request.token_ids):  # planned behind drafts in flight, some of them wrong
                     num_computed = len(request.token_ids)
-                if num_computed + num_drafted != share[0] + share[1] + share[3]:
+                if self._drafts is not None and num_computed + num_drafted != share[0] + share[1] + share[3]:
                     draft.correct(place, request, num_drafted, num_computed + num_drafted)
                 if request.request.pooling is None:
                     completes = request.request_id in completed
