@@ -1,4 +1,4 @@
-"""One request of 2,050 prompt tokens and 300 output tokens, followed from HTTP to its last byte: every figure of docs/tour.md.
+"""One request of 2,050 prompt and 300 output tokens, from HTTP to its last byte: every figure of docs/tour.md.
 
     python benchmarks/tour.py [-m smollm2-135m] [--threads 1]
 
@@ -102,7 +102,7 @@ def counts(choice: dict[str, Any]) -> dict[str, object]:
         "steps": choice["steps"],
         "tokens run": choice["computed_tokens"],
         "rows whose logits were made": sum(work["sampled_tokens"] for work in works.values()),
-        "blocks held at the first token": choice["blocks"]["over_time"][-1][1] if len(choice["chunks"]) == 1 else held(choice),
+        "blocks held at the first token": held(choice),
         "most blocks held": choice["max_blocks"],
     }
 
@@ -116,8 +116,9 @@ def held(choice: dict[str, Any]) -> int:
 def table(title: str, rows: dict[str, object]) -> None:
     """Two columns."""
     print(f"{title}\n")
-    print("\n".join(f"    {name:<40} {value:,}" if isinstance(value, int) else f"    {name:<40} {value}"
-                    for name, value in rows.items()) + "\n")
+    for name, value in rows.items():
+        print(f"    {name:<40} {value:,}" if isinstance(value, int) else f"    {name:<40} {value}")
+    print()
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import random
 
 from octavo.engine.ledgers import Ledgers
-from octavo.request.ledger import ChoiceLedger
+from octavo.request.ledger import ChoiceLedger, Delivered
 from octavo.request.orders import End
 from octavo.request.outputs import FinishReason, RequestStats
 from octavo.request.params import SamplingParams
@@ -131,3 +131,30 @@ def test_its_own_books_agree_after_random_traffic() -> None:
     for request_id in live:
         ledgers.closed(request_id, FinishReason.STOP, RequestStats())
     assert len(ledgers) <= 20 and len(ledgers._by_alias) <= 20 and not ledgers._of_live
+
+
+def delivered_s(ledgers: Ledgers, name: str) -> float | None:
+    found = ledgers.find("t", name, look, 9.0)
+    assert found is not None
+    return found.choices[0].stats.delivered_s
+
+
+def test_an_answer_that_has_left_ends_its_ledger() -> None:
+    ledgers = Ledgers()
+    opened(ledgers, "r-0", group="r")
+    ledgers.closed("r-0", FinishReason.STOP, RequestStats(arrival_s=1.0, finished_s=3.0))
+    assert delivered_s(ledgers, "r") is None
+    ledgers.delivered(Delivered(tenant="t", group="r", delivered_s=3.5))
+    assert delivered_s(ledgers, "r") == 3.5
+    ledgers.delivered(Delivered(tenant="another", group="r", delivered_s=7.0))
+    ledgers.delivered(Delivered(tenant="t", group="unknown", delivered_s=7.0))
+    assert delivered_s(ledgers, "r") == 3.5
+
+
+def test_a_client_that_left_before_the_end_was_delivered_nothing() -> None:
+    ledgers = Ledgers()
+    opened(ledgers, "r-0", group="r")
+    ledgers.delivered(Delivered(tenant="t", group="r", delivered_s=2.0))
+    assert delivered_s(ledgers, "r") is None
+    ledgers.closed("r-0", FinishReason.ABORT, RequestStats(arrival_s=1.0, finished_s=2.5))
+    assert delivered_s(ledgers, "r") is None
