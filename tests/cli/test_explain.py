@@ -6,7 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from octavo import AsyncLLM
 from octavo.cli.explanation import PHASES, WAITS, amount, count, explain, seconds
+from octavo.config import ServerConfig
 from octavo.engine.machine_rates import profile_path
 from octavo.platform.cpu import describe_machine
 from octavo.request.account import Account, ChunkRun, Phase, WaitReason, WorkDone
@@ -15,6 +17,7 @@ from octavo.request.ledger_form import request_form
 from octavo.request.outputs import FinishReason, RequestStats
 from tests.cli.test_main import octavo
 from tests.end_to_end.conftest import serving
+from tests.server.running import running_server
 
 PROFILE = {"device": {"memory_bytes_per_s": 1e10, "flops_per_s": {"int8": 1e11, "fp32": 5e10}}}
 
@@ -125,6 +128,22 @@ def test_a_text_that_runs_here(tiny_model: str, tmp_path: Path) -> None:
         memory_s = (work["steps"] * 1e-10 * works[0]["weight_bytes"], work["kv_bytes"] * 1e-10)
         assert work["bound_s"] >= max(arithmetic_s[0], *memory_s) * 0.9
         assert work["bound_s"] <= arithmetic_s[1] + 1.1 * sum(memory_s)
+
+
+def test_a_key_shows_what_it_has_made(tiny_model: str) -> None:
+    async def start() -> AsyncLLM:
+        return await AsyncLLM.start(tiny_model, threads=1, max_model_len=256, num_kv_blocks=100)
+
+    config = ServerConfig(port=0, shutdown_timeout=5, api_key=("mine", "theirs"))
+    with running_server(start, config, stop_engine=AsyncLLM.shutdown) as server:
+        headers = {"X-Request-Id": "r", "Authorization": "Bearer mine"}
+        body = {"prompt": "a request", "max_tokens": 2, "ignore_eos": True}
+        assert httpx.post(f"{server.url}/v1/completions", json=body, headers=headers).status_code == 200
+        told = octavo("explain", "r", "--url", server.url, "--api-key", "mine")
+        refused = [octavo("explain", "r", "--url", server.url, *key) for key in ((), ("--api-key", "theirs"))]
+    assert told.returncode == 0 and "2 output tokens" in told.stdout
+    assert [done.returncode for done in refused] == [2, 2]
+    assert "$OCTAVO_API_KEY" in refused[0].stderr and "there is no request 'r'" in refused[1].stderr
 
 
 def test_a_request_of_a_server(tiny_model: str) -> None:

@@ -1,13 +1,12 @@
 """`octavo explain`: the story of one request."""
 
 import json
-import os
 import time
 from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.flags import Settings, with_settings
+from octavo.cli.flags import SECRETS, Settings, with_settings
 from octavo.cli.terminal import load_model, typed_text
 from octavo.config import CacheConfig, ExecutionConfig, ModelConfig, SchedulerConfig, SpeculationConfig
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError
@@ -29,9 +28,13 @@ def explain(
         str | None,
         typer.Argument(help="Of a running server: the id of an answer, or its X-Request-Id.", show_default=False),
     ] = None,
-    url: Annotated[
-        str, typer.Option(help="Of that server; its key is that of the request, in $OCTAVO_API_KEY.")
-    ] = "http://127.0.0.1:8000",
+    url: Annotated[str, typer.Option(help="Of that server.")] = "http://127.0.0.1:8000",
+    api_key: Annotated[
+        str,
+        typer.Option(
+            help="The key that made the request; better in the variable.", envvar=SECRETS["api_key"], show_default=False
+        ),
+    ] = "",
     prompt: Annotated[
         str | None, typer.Option(help="Instead: run this text here, and explain that.", show_default=False)
     ] = None,
@@ -56,7 +59,7 @@ def explain(
         name = next(iter(settings))
         raise ConfigError(name, settings[name], "is for a --prompt that runs here; the server has its own settings")
     else:
-        form = _fetch(url, request_id or "")
+        form = _fetch(url, request_id or "", api_key)
     print(json.dumps(form) if as_json else "\n".join(lines(form)))
 
 
@@ -69,7 +72,7 @@ def _run(settings: Settings, prompt: str, max_tokens: int) -> dict[str, Any]:
         return request_form(output.request_ledger, time.time())
 
 
-def _fetch(url: str, request_id: str) -> dict[str, Any]:
+def _fetch(url: str, request_id: str, api_key: str) -> dict[str, Any]:
     """
     Raises:
         InvalidRequestError: the server knows no such request of this key.
@@ -79,8 +82,7 @@ def _fetch(url: str, request_id: str) -> dict[str, Any]:
     from urllib.parse import quote
     from urllib.request import Request, urlopen
 
-    key = os.environ.get("OCTAVO_API_KEY", "")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     if not url.startswith(("http://", "https://")):
         raise ConfigError("url", url, "must begin with http:// or https://")
     asked = Request(f"{url.rstrip('/').removesuffix('/v1')}/v1/requests/{quote(request_id, safe='')}", headers=headers)
@@ -101,5 +103,5 @@ def _problem(status: int, answer: bytes) -> str:
         message = str(json.loads(answer)["error"]["message"])
     except (ValueError, KeyError, TypeError):
         message = "this is no Octavo server"
-    fix = "; put the key of the request into $OCTAVO_API_KEY" if status == 401 else ""
+    fix = f"; give the key that made the request, in ${SECRETS['api_key']}" if status == 401 else ""
     return f"the server answers {status}: {message}{fix}"
