@@ -1,5 +1,7 @@
 """A book that nobody keeps: the same calls, and nothing comes of them."""
 
+from collections.abc import Sequence
+
 from octavo.request.account import Account, Phase, WaitReason, WorkDone
 from octavo.scheduling.block_curve import BlockCurve
 from octavo.scheduling.phase_clock import PhaseClock
@@ -8,13 +10,17 @@ from octavo.scheduling.wait_line import Line
 
 
 class _NoClock(PhaseClock):
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.phase = Phase.DECODE  # in which tokens turn no clock
+
     def enter(self, phase: Phase, now_s: float) -> None:
         """Not noted."""
 
     def wait(self, phase: Phase, reason: WaitReason, now_s: float) -> None:
         """Not noted."""
 
-    def wait_in(self, line: Line, now_s: float) -> None:
+    def wait_in(self, line: Line, mark: Sequence[float], now_s: float) -> None:
         """Not noted."""
 
     def stop(self, now_s: float) -> None:
@@ -29,7 +35,7 @@ class _NoCurve(BlockCurve):
 class _NoBook(RequestBook):
     def __init__(self) -> None:
         super().__init__(0, 0.0, ())
-        self.clock = _NoClock(0.0)
+        self.clock = _NoClock()
         self.curve = _NoCurve()
 
     def planned(

@@ -40,10 +40,14 @@ class PhaseClock:
         self._settle(now_s)
         self.phase, self._reason, self._line = phase, reason, None
 
-    def wait_in(self, line: Line, now_s: float) -> None:
-        """It goes on waiting, for what a line waits for."""
+    def wait_in(self, line: Line, mark: Sequence[float], now_s: float) -> None:
+        """It goes on waiting, for what a line waits for.
+
+        Args:
+            mark: what the line reads now. Others may have it, too.
+        """
         self._settle(now_s)
-        self._reason, self._line, self._mark = None, line, line.read(now_s)
+        self._reason, self._line, self._mark = None, line, mark
 
     def wait_for(self, reason: WaitReason, now_s: float) -> None:
         """It goes on waiting in the same phase, for one thing."""

@@ -315,8 +315,8 @@ class Scheduler:
         logprobs: Iterable[Sequence[LogprobRow] | None] = result.logprobs or repeat(None, len(draft.shares))
         completed = frozenset(result.completed_request_ids)
         drafted: Iterable[int] = result.num_draft_tokens or repeat(0, len(draft.shares))
-        columns = zip(draft.shares.items(), result.token_ids, logprobs, drafted, strict=True)
-        for place, ((request, share), token_ids, rows, num_drafted) in enumerate(columns):
+        columns = zip(draft.shares.items(), draft.works, result.token_ids, logprobs, drafted, strict=True)
+        for (request, share), work, token_ids, rows, num_drafted in columns:
             if num_drafted:
                 self.counters.drafts_ran(num_drafted, max(0, len(token_ids) - 1))
             if request.status is RUNNING and request not in draft.void:
@@ -324,7 +324,7 @@ class Scheduler:
                 if num_computed > len(request.token_ids):  # planned behind drafts in flight, some of them wrong
                     num_computed = len(request.token_ids)
                 if self._drafts is not None and num_computed + num_drafted != share[0] + share[1] + share[3]:
-                    draft.correct(place, request, num_drafted, num_computed + num_drafted)
+                    draft.correct(work, request, num_drafted, num_computed + num_drafted)
                 if request.request.pooling is None:
                     completes = request.request_id in completed
                     if self._drafts is not None and share[3] and token_ids:

@@ -91,17 +91,17 @@ class StepDraft:
             work.steps_s += seconds
             work.share_s += (share[1] + share[3]) * per_row
 
-    def correct(self, place: int, request: SchedulerRequest, num_drafted: int, end: int) -> None:
+    def correct(self, work: WorkDone, request: SchedulerRequest, num_drafted: int, end: int) -> None:
         """Of the drafts of a share fewer have run than were planned, or they stood further to the front: behind drafts
         that were wrong.
 
         Args:
-            place: of the request in the plan.
+            work: what the share was counted for.
             end: the place behind what has run.
         """
         start, num_tokens, _, num_drafts = self.shares[request]
         planned, ran = num_tokens + num_drafts, num_tokens + num_drafted
-        request.book.correct(self.works[place], (planned, start + planned), (ran, end))
+        request.book.correct(work, (planned, start + planned), (ran, end))
 
     def take_prompt_logprobs(self, rows_by_id: dict[str, list[LogprobRow]]) -> None:
         """Hands out what the step, which has run, brought for the prompts of requests that still run."""

@@ -36,7 +36,7 @@ class WaitBook:
     def joined(self, request: SchedulerRequest) -> None:
         """It is looked at when the next step is planned."""
         if self._line.reason is WaitReason.PAUSED:
-            request.book.clock.wait_in(self._line, self.now_s)
+            request.book.clock.wait_in(self._line, self._line.read(self.now_s), self.now_s)
             return
         request.book.clock.wait_for(WaitReason.STEP, self.now_s)
         self._apart[request] = WaitReason.STEP
@@ -64,22 +64,26 @@ class WaitBook:
         now_s = self.now_s
         self._line.turn(reason, now_s)
         for tenant in self._tenants.take_turned():
-            line = self._tenant_lines.get(tenant)
-            if line is not None:
-                line.turn(now_s, is_full=not self._tenants.may_start(tenant))
+            bounded = self._tenant_lines.get(tenant)
+            if bounded is not None:
+                bounded.turn(now_s, is_full=not self._tenants.may_start(tenant))
         for request, lacks in self._judged.items():
             if self._apart.get(request) is not lacks:
                 request.book.clock.wait_for(lacks, now_s)
+        marks: dict[Line, list[float]] = {}
         for request in self._apart.keys() - self._judged.keys():
-            request.book.clock.wait_in(self._line_of(request), now_s)
+            line = self._line_of(request)
+            mark = marks.get(line) or marks.setdefault(line, line.read(now_s))
+            request.book.clock.wait_in(line, mark, now_s)
         self._apart, self._judged = self._judged, {}
 
     def pause(self) -> None:
         """Nothing is planned, until the next planning."""
         if self._line.reason is not WaitReason.PAUSED:
             self._line.turn(WaitReason.PAUSED, self.now_s)
+            mark = self._line.read(self.now_s)
             for request in self._apart:
-                request.book.clock.wait_in(self._line, self.now_s)
+                request.book.clock.wait_in(self._line, mark, self.now_s)
             self._apart.clear()
 
     def _line_of(self, request: SchedulerRequest) -> Line:
