@@ -128,6 +128,7 @@ def test_a_slot_at_whose_tokens_it_fails_is_still_let_go_of() -> None:
     runners.add(1, Request([1]))
     with pytest.raises(MemoryError):
         runners.propose([1], [1], 0.0, held_of({1: [1, 2]}))
-    runners.remove(1)
+    with pytest.raises(MemoryError):
+        runners.remove(1)
     assert inner.told[-1] == ("remove", 1)
     runners.add(1, Request([3]))

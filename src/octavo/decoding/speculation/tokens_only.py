@@ -55,6 +55,6 @@ class TokensOnly:
 
     def _tell(self, slot: int, held: SlotArrays) -> None:
         told, known = self._num_told[slot], int(held.num_tokens[slot])
-        self._num_told[slot] = known
         if told < known:
             self._proposer.extend(slot, held.tokens[slot, told:known].tolist())
+            self._num_told[slot] = known
