@@ -23,7 +23,7 @@ OF_SCRAPES = {"instance", "job"}
 TWINS = {"octavo:request_bound_seconds_total": "octavo:request_step_seconds_total"}
 """Has samples only where the machine has been measured -> what has the same labels."""
 FLAGS = (
-    *("--served-model-name", "tiny", "--kv-host-memory-bytes", "1MiB", "--goodput", "chat=e2el:0"),
+    *("--served-model-name", "tiny", "--kv-host-memory-bytes", "1MiB", "--goodput", "chat=e2el:0.001"),
     *("--speculation", "ngram", "--num-speculative-tokens", "3", "--max-num-seqs", "4"),
 )
 

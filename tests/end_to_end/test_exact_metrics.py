@@ -16,7 +16,7 @@ from tests.scraping import Scrape, parsed
 from tests.server.conftest import wait_until
 
 NUM_CLIENTS = 4
-NONE = "none=e2el:0"
+NONE = "none=e2el:0.001"
 """No answer is as quick as that."""
 LASTING = {
     "octavo:engine_up",
@@ -75,7 +75,7 @@ def server(tiny_file: str) -> Iterator[Family]:
         "--goodput",
         "all=e2el:1e9",
         "--goodput",
-        "none=e2el:0",
+        "none=e2el:0.001",
     )
     with family(tiny_file, "--served-model-name", "tiny", *flags, count=2) as made:
         yield made

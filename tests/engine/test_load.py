@@ -84,14 +84,12 @@ async def _watch(model: str) -> None:
     llm = await AsyncLLM.start(model, max_model_len=128, num_kv_blocks=40, threads=1)
     try:
         assert llm.newest_load().num_running == 0
-        answer = llm.generate([3] * 70, SamplingParams(temperature=0, max_tokens=20, ignore_eos=True), session="s")
-        await anext(answer)
-        assert llm.newest_load().num_running == 1
-        async for _ in answer:
-            pass
+        answer = llm.generate([3] * 70, SamplingParams(temperature=0, max_tokens=57, ignore_eos=True), session="s")
+        running = [llm.newest_load().num_running async for _ in answer]
+        assert 1 in running
         await asyncio.to_thread(wait_for, llm.newest_load, lambda load: load.num_running == 0)
         load = llm.newest_load()
-        assert load.num_sessions == 1 and load.num_pinned_blocks == 5
+        assert load.num_sessions == 1 and load.num_pinned_blocks == 7
         assert load.decode_step_s is not None and 0 < load.decode_step_s < 1
         assert load.prefill_tokens_per_s is not None and load.prefill_tokens_per_s > 1
         assert 0 <= time.monotonic() - load.published_s < 20

@@ -111,7 +111,7 @@ def together(llm: LLM, wanted: Sequence[Wanted], neighbours: Workload) -> list[E
     ]
     mixed = [stream for pair in zip(vectors, answers, strict=False) for stream in pair]
     mixed += [*vectors[len(answers) :], *answers[len(vectors) :]]
-    outputs = {output.request_id: output for output in llm._engine.run(mixed)}
+    outputs = {output.request_id: output for output in llm._engine.run(mixed, llm._engine.clock())}
     return [outputs[stream.request.request_id] for stream in vectors]
 
 

@@ -7,8 +7,8 @@ from octavo.request.pin import PinRequest
 
 
 def session_facts(session: PinRequest, stats: RequestStats | None) -> dict[str, Any]:
-    """`pinned_tokens` is null where the answer ended at a stop string, for that is found on this side: the session
-    holds it a moment later. `problem` says, with the numbers, why the answer is not held."""
+    """`pinned_tokens` is what the session holds, null where nobody knows how the answer ended. `problem` says, with the
+    numbers, why the answer is not held."""
     return {
         "id": session.session_id,
         "pinned_tokens": None if stats is None else stats.num_pinned_tokens,

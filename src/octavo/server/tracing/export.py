@@ -4,7 +4,7 @@ variables (headers, time-outs, compression, certificates, sampler, batches, limi
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -21,18 +21,34 @@ TRACES_PATH = "/v1/traces"
 """Where collectors take spans."""
 
 
-def exporting_provider(endpoint: str) -> TracerProvider:
+class _Exporter(OTLPSpanExporter):
+    """May be shut down twice: when there is no more time, then by the provider."""
+
+    _is_over = False
+
+    def shutdown(self) -> None:
+        """Ends what is being tried again and again, too."""
+        if not self._is_over:
+            self._is_over = True
+            super().shutdown()  # type: ignore[no-untyped-call]
+
+
+def exporting_provider(endpoint: str) -> tuple[TracerProvider, Callable[[], None]]:
     """Samples spans and sends them in batches from a thread of its own. When a collector is slow or gone the oldest of
     a bounded number are dropped; nobody waits.
 
     Args:
         endpoint: URL of a collector; without a path its usual one is meant.
+
+    Returns:
+        The provider, and what has it try no more, from any thread: else it does for up to a minute.
     """
     for name in READERS_OF_HEADERS:
         logging.getLogger(name).setLevel(logging.ERROR)
     provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)  # a program's end would wait half a minute
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=full_url(endpoint))))
-    return provider
+    exporter = _Exporter(endpoint=full_url(endpoint))
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider, exporter.shutdown
 
 
 def full_url(endpoint: str) -> str:

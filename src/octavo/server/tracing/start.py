@@ -59,8 +59,10 @@ def start_tracer(
     from octavo.server.tracing.export import exporting_provider  # noqa: PLC0415 - an extra
     from octavo.server.tracing.tracer import Tracer  # noqa: PLC0415
 
+    provider, give_up = exporting_provider(config.otlp_traces_endpoint)
     return Tracer(
-        exporting_provider(config.otlp_traces_endpoint),
+        provider,
+        give_up=give_up,
         look=lambda request_id, tenant: engine.ledger(request_id, tenant=tenant),
         clock=clock,
         wall_clock=wall_clock,

@@ -70,6 +70,7 @@ class Tracer:
         self,
         provider: TracerProvider,
         *,
+        give_up: Callable[[], None] | None = None,
         look: Look,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
@@ -78,9 +79,11 @@ class Tracer:
         """
         Args:
             provider: samples, and sends in a thread of its own. Closed with this.
+            give_up: has it send no more, when closing takes too long.
             look: asked for what did not come with a request's outputs, after its answer has left.
         """
         self._provider = provider
+        self._give_up = give_up
         self._tracer = provider.get_tracer("octavo", octavo.__version__)
         self._look = look
         self._clock = clock
@@ -193,6 +196,8 @@ class Tracer:
             async with asyncio.timeout(FLUSH_S):
                 await done.wait()
         except TimeoutError:
+            if self._give_up is not None:
+                self._give_up()
             log.warning("the last traces are lost: the collector has not taken them within %g s", FLUSH_S)
 
 
