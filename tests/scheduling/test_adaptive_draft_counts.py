@@ -16,4 +16,4 @@ FEW = {
 def test_never_loses(curve: str, batch: int, text: str) -> None:
     seen = compare(CURVES[curve], batch, TEXTS[text])
     least = 0.92 if text.startswith("turns") else 0.94  # it takes some steps to see
-    assert seen.of_best >= least and seen.of_off >= 0.99, seen
+    assert seen.of_best >= least and seen.of_off >= 0.985, seen

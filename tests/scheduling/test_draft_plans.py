@@ -60,7 +60,7 @@ def test_what_a_draft_takes_with_some_requests_is_what_others_begin_from() -> No
     Machine(2, 0.2, counts).go(200, chance=0.9, right=1)
     plans = Machine(16, 0.2, counts).go(8, chance=0.5, right=1)
     first = next(plan for plan in plans if plan is not None)
-    assert first.least_chance == 1.0, "0.5 * 0.2 of a step, in which 16 tokens come, is more than a token"
+    assert first.least_chance == 0.5, "half of 16 tokens * 0.5 * 0.2, which is more than a token and told as one"
 
 
 def test_a_plan_holds_for_some_steps_of_the_same_requests() -> None:

@@ -91,7 +91,7 @@ class AdaptiveDraftCounts:
         num_steps = costs.looked(pays=choice.pays) + hold
         for record, count in zip(records, counts, strict=True):
             record.idle += 0 if count else num_steps
-        planned = PlannedDrafts(counts, _least_chance(costs, sum(counts), choice.rate))
+        planned = PlannedDrafts(counts, _least_chance(costs, sum(counts), choice))
         self._plan = _Plan(num_requests, candidates, planned, hold)
         return planned
 
@@ -190,14 +190,19 @@ def _choose(costs: DraftCosts, num_requests: int, order: Sequence[Expectation]) 
 
 
 def _least_right(costs: DraftCosts, num_requests: int) -> float:
-    """Of drafts that run, how many must be right for them to be thought of: half of what would pay."""
+    """Of drafts that run, how many must be right for them to be thought of: half of what would pay, once that is
+    known."""
+    if not costs.is_known:
+        return LEAST_RIGHT
     return max(LEAST_RIGHT, costs.rise(REACH) / costs.sure()[0] * num_requests / 2)
 
 
-def _least_chance(costs: DraftCosts, num_drafts: int, rate: float) -> float:
-    """What a draft must bring, as the time that it takes would bring so many tokens in other ways."""
+def _least_chance(costs: DraftCosts, num_drafts: int, choice: _Choice) -> float:
+    """What a draft must bring, as the time that it takes would bring so many tokens in other ways. Half of that where
+    something is to be found out or hardly anything is known: what seemed dear once must be able to run again."""
     rise = costs.rise(max(num_drafts, REACH)) or costs.least_rise
-    return max(LEAST_CHANCE, min(1.0, rise * rate * (1 + DEAR))) if rise else FIRST_CHANCE
+    price = min(1.0, rise * choice.rate * (1 + DEAR)) if rise else FIRST_CHANCE
+    return max(LEAST_CHANCE, price if choice.pays and choice.holds and costs.is_known else price * HOPED_RISE)
 
 
 def _best(costs: DraftCosts, base: float, order: Sequence[Expectation]) -> tuple[int, float]:

@@ -43,6 +43,8 @@ class DraftCosts(StepTimes):
     def rests(self) -> bool:
         """Whether to plan a step without drafts and without looking for any, since there were none for long."""
         self._rest -= 1
+        if self._rest >= 0:
+            self._earn()
         return self._rest >= 0
 
     def looked(self, *, pays: bool) -> int:
@@ -74,11 +76,15 @@ class DraftCosts(StepTimes):
         self.add(num_drafts, seconds)
         if num_drafts and self._pays:
             self._in_vain = 0
-        self._credit = min(MOST_CREDIT, self._credit + CREDIT_PER_STEP)
+        self._earn()
         if self._owed is not None:
             times = self.sure()
             self._credit -= max(LEAST_CHARGE, (times[num_drafts] - self._owed) / times[0])
             self._owed = None
+
+    def _earn(self) -> None:
+        """A step more, measured or not."""
+        self._credit = min(MOST_CREDIT, self._credit + CREDIT_PER_STEP)
 
     def could_pay(self, num_requests: int, margin: float) -> bool:
         """Whether some number of drafts would pay if all of them were right, as far as is known."""

@@ -100,6 +100,11 @@ class StepTimes:
         known = self._sizes.get(num_drafts)
         return 0 if known is None else known.count
 
+    @property
+    def is_known(self) -> bool:
+        """Whether steps with drafts have run often enough for what these take to be more than a guess."""
+        return self._step - self.num_times(0) >= KNOWN
+
     def age(self, num_drafts: int) -> int:
         """Steps since a size ran, of those that have."""
         return self._step - self._sizes[num_drafts].last
