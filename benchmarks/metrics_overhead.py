@@ -3,10 +3,10 @@
     python benchmarks/metrics_overhead.py [-m smollm2-135m] [--rounds 15] [--streams 8] [--tokens 64]
 
 Two servers in this process, each with an engine in a process of its own: one as it is, one without `request_ledger`
-whose requests are followed by nobody (`ServerMetrics.track`). A plain client streams STREAMS completions at one time from
-each, another one first each round. Told are the ratios of throughput and of processor time (servers, engines and the
-client), round by round: medians and their intervals. What is counted per step in the engine for /metrics and /load is in
-both; benchmarks/step_records.py has its cost.
+whose requests are followed by nobody (`ServerMetrics.track`). A plain client streams STREAMS completions at one time
+from each, another one first each round. Told are the ratios of throughput and of processor time (servers, engines and
+the client), round by round: medians and their intervals. What is counted per step in the engine for /metrics and /load
+is in both; benchmarks/step_records.py has its cost.
 """
 
 import argparse
