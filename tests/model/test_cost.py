@@ -13,11 +13,11 @@ from octavo.model.cost import (
     kv_values_per_token,
     num_parameters,
     program_cost,
-    visible_pairs,
 )
 from octavo.model.dataflow import reads, row_ops, weights_of, writes
 from octavo.model.program import Attention, CacheWrite, Embed, Linear, Logits, Op, Program, Rope
 from octavo.model.registry import define_model
+from octavo.visible_pairs import visible_pairs
 from tests.model.headers import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, VOCAB, WINDOW, gguf
 
 FLOAT = 4

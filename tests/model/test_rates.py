@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from octavo.model.cost import StepShape, cost, program_cost, visible_pairs
+from octavo.model.cost import StepShape, cost, program_cost
 from octavo.model.dataflow import weights_of
 from octavo.model.program import Embed, Linear, Logits, Program
 from octavo.model.rates import RowRates, row_rates
+from octavo.visible_pairs import visible_pairs
 from tests.model.test_cost import program as program_of
 
 FAMILIES = ("llama", "qwen2", "gemma3")

@@ -11,7 +11,7 @@ from octavo.request.outputs import RequestStats
 from octavo.scheduling.block_curve import BlockCurve
 from octavo.scheduling.plan import StepPlan, StepResult
 from octavo.scheduling.request_book import RequestBook
-from octavo.scheduling.work_count import visible_pairs
+from octavo.visible_pairs import visible_pairs
 from tests.scheduling.draft_scripts import half_right
 from tests.scheduling.harness import FULL, WINDOWED, Engine, make_request
 

@@ -26,6 +26,7 @@ from octavo.model.program import (
     Rope,
     SelectRows,
 )
+from octavo.visible_pairs import visible_pairs
 
 _FLOAT_BYTES = 4
 """Buffers are float32."""
@@ -110,19 +111,6 @@ def num_parameters(program: Program) -> int:
 def kv_values_per_token(program: Program) -> int:
     """Values of K and V that one token of context adds over all layers."""
     return sum(2 * layer.kv_heads * layer.head_dim for layer in program.cache_layers)
-
-
-def visible_pairs(scheduled: int, context: int, window: int | None) -> int:
-    """(query, key) pairs of a sequence in a step: position p sees min(p + 1, window) keys.
-
-    position   context - scheduled ........ context - 1
-    keys seen  context - scheduled + 1 .... context        each cut off at `window`
-    """
-    first, last = context - scheduled + 1, context
-    if window is None or last <= window:
-        return (first + last) * scheduled // 2
-    growing = max(0, window - first)
-    return (first + first + growing - 1) * growing // 2 + (scheduled - growing) * window
 
 
 def _touched_buffers(op: Op) -> tuple[str, ...]:

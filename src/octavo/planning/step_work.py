@@ -8,12 +8,13 @@ as if keys and values of all heads were made.
 from dataclasses import dataclass
 from math import prod
 
-from octavo.model.cost import StepShape, cost, program_cost, visible_pairs
+from octavo.model.cost import StepShape, cost, program_cost
 from octavo.model.program import Linear, Logits, Program
 from octavo.planning.deployment import Deployment
 from octavo.planning.kv import KVFormat, kv_bytes_per_token_per_device, kv_bytes_per_token_per_layer
 from octavo.planning.roofline import compute_bound_s, memory_bound_s
 from octavo.planning.shape import Layer, Matrix, ModelShape
+from octavo.visible_pairs import visible_pairs
 
 
 @dataclass(frozen=True)

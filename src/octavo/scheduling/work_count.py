@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from octavo.request.account import WorkDone
+from octavo.visible_pairs import visible_pairs
 
 Reaches = Sequence[int | None]
 """For each kind of layer how many tokens back a position sees, itself included; None: all."""
@@ -36,16 +37,3 @@ class WorkCount:
             seen = visible_pairs(count, end, reach)
             done.num_pairs[place] += seen
             done.num_read[place] += seen
-
-
-def visible_pairs(num_tokens: int, context: int, reach: int | None) -> int:
-    """(query, key) pairs of the places `[context - num_tokens, context)`: place p sees min(p + 1, reach) keys.
-
-    place      context - num_tokens ........ context - 1
-    keys seen  context - num_tokens + 1 .... context        each cut off at `reach`
-    """
-    first, last = context - num_tokens + 1, context
-    if reach is None or last <= reach:
-        return (first + last) * num_tokens // 2
-    num_growing = max(0, reach - first)
-    return (first + first + num_growing - 1) * num_growing // 2 + (num_tokens - num_growing) * reach
