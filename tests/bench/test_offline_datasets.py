@@ -15,7 +15,7 @@ from octavo.bench.throughput import measure_throughput
 from octavo.execution.loader.tiny.write import write_tiny_model
 from tests.bench.load.test_command import octavo
 from tests.bench.load.test_every_combination import DATASETS
-from tests.models import model_path
+from tests.real_models import model_path
 
 SMOLLM = "smollm2-135m"
 SETTINGS: dict[str, Any] = {"max_num_seqs": 4, "num_kv_blocks": 64, "max_model_len": 200}

@@ -12,7 +12,7 @@ import pytest
 from octavo import LLM, AsyncLLM
 from octavo.config import EngineConfig, ServerConfig
 from octavo.execution.loader.tiny import write_tiny_model
-from tests.models import model_path
+from tests.real_models import model_path
 from tests.server.conftest import quick_httpx  # noqa: F401 - an autouse fixture
 from tests.server.running import RunningServer, running_server
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.end_to_end.conftest import Served, serving
 from tests.end_to_end.test_api_processes import family
-from tests.models import model_path
+from tests.real_models import model_path
 
 QUESTION = "What is the capital of France?"
 WEATHER: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import model_path
+from tests.real_models import model_path
 
 RUN = "from octavo.cli.main import main; main()"
 

@@ -18,7 +18,7 @@ import pytest
 
 from octavo import AsyncLLM
 from tests.end_to_end.conftest import serving
-from tests.models import model_path
+from tests.real_models import model_path
 from tests.server.running import RunningServer
 
 NUM_REQUESTS = 12

@@ -20,7 +20,7 @@ from octavo.execution.kv_store.slot_file import DiskFile
 from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 from octavo.execution.quant import TensorType
 from octavo.kv.speed import PrefillSpeed
-from tests.models import model_path
+from tests.real_models import model_path
 
 MODELS = {
     "llama": TinyModel(tensor_type=TensorType.Q8_0, hidden=128, heads=4, kv_heads=2, head_dim=64),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.test_serve_process import serve
-from tests.models import model_path
+from tests.real_models import model_path
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 

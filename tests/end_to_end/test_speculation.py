@@ -12,7 +12,7 @@ import pytest
 from octavo import LLM, SamplingParams
 from tests.end_to_end.conftest import serving
 from tests.end_to_end.test_constrained_calls import TURNS
-from tests.models import model_path
+from tests.real_models import model_path
 
 CONTEXT = 256
 SETTINGS: dict[str, Any] = {"chat_template": TURNS, "max_model_len": CONTEXT, "block_size": 4, "num_kv_blocks": 400}

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from octavo import AsyncLLM
 from tests.end_to_end.conftest import serving
-from tests.models import model_path
+from tests.real_models import model_path
 from tests.server.running import RunningServer
 
 ASK: Any = [{"role": "user", "content": "What is the weather in Paris?"}]

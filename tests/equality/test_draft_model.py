@@ -34,7 +34,7 @@ from tests.equality.texts import text_workload
 from tests.equality.tiny_models import FAMILIES, POISONABLE
 from tests.equality.transcript import Transcripts
 from tests.equality.workload import Request, Workload, greedy, poisoned, shuffled
-from tests.models import model_path
+from tests.real_models import model_path
 
 OTHERS = {
     "llama": TinyModel(tensor_type=Q.Q8_0, layers=3, hidden=64, heads=4, kv_heads=1, head_dim=32, seed=3),

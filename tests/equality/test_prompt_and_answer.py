@@ -8,7 +8,7 @@ from tests.equality.conftest import COMMON, TinyFile
 from tests.equality.tiny_models import FAMILIES, FORMATS
 from tests.equality.transcript import row_value
 from tests.equality.workload import greedy, seeded
-from tests.models import model_path
+from tests.real_models import model_path
 
 PROMPT_TOKENS, ANSWER_TOKENS = 230, 60
 """The answer crosses the border of two partitions of the attention kernel."""

@@ -12,7 +12,7 @@ from tests.equality.settings import NOTHING_FORESEEN, Again, AloneUncached, Crow
 from tests.equality.texts import PLAIN_PROMPTS, text_workload
 from tests.equality.transcript import assert_same
 from tests.equality.workload import Workload, reverse, shuffled
-from tests.models import model_path
+from tests.real_models import model_path
 
 FIELDS = {"max_model_len": 288, "kv_cache_memory_bytes": 128 * 2**20, "threads": 2, "max_num_batched_tokens": 2048}
 

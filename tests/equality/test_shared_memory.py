@@ -10,7 +10,7 @@ from tests.equality.settings import NOTHING_FORESEEN, Again, Crowd, Fields, Sett
 from tests.equality.transcript import assert_same
 from tests.equality.workload import greedy, in_order, reverse
 from tests.execution.poison import poison
-from tests.models import model_path
+from tests.real_models import model_path
 
 SMALL: dict[str, object] = {"max_model_len": 512, "max_num_batched_tokens": 64, **NOTHING_FORESEEN}
 SMALL_POOLS = {"llama": 58, "gemma3": 56}

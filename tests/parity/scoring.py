@@ -11,8 +11,8 @@ from octavo.execution.weights import LoadedWeight, load_model
 from octavo.kv.spec import KVDtype, KVLayout
 from octavo.model.program import Program
 from tests.execution.driver import Driver, layout_for
-from tests.models import model_path
 from tests.parity.golden import ALIASES, Float64, GreedyRow, Text
+from tests.real_models import model_path
 
 CHUNK = 512
 MAX_ROWS = 64

@@ -11,9 +11,9 @@ from octavo.execution.reference import ReferenceExecutor
 from octavo.execution.weights import load_model
 from octavo.kv.spec import KVDtype
 from tests.execution.driver import Driver, layout_for
-from tests.models import model_path
 from tests.parity.golden import ALIASES, GreedyRow, greedy_rows, texts
 from tests.parity.scoring import MAX_ROWS, open_model, teacher_force, token_logprobs
+from tests.real_models import model_path
 
 LOGPROB_TOLERANCE = 0.002
 NLL_TOLERANCE = 0.0005

@@ -14,7 +14,7 @@ from octavo.execution.loader import open_checkpoint
 from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 from octavo.execution.quant import TensorType
 from octavo.execution.weights import load_model
-from tests.models import model_path
+from tests.real_models import model_path
 
 Float64 = npt.NDArray[np.float64]
 TINY = {

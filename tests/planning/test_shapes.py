@@ -27,7 +27,7 @@ from octavo.planning.parameters import (
 )
 from octavo.planning.shape import Pricing
 from octavo.planning.weights import format_of_config
-from tests.models import model_path
+from tests.real_models import model_path
 
 PUBLISHED = {
     "deepseek-v3": 671_026_419_200,

@@ -7,7 +7,7 @@ from typing import Any
 
 from octavo.execution.loader.gguf import open_gguf
 from octavo.text.tokenizer import Tokenizer, from_gguf
-from tests.models import model_path
+from tests.real_models import model_path
 
 FOLDER = Path(__file__).parent.parent / "data" / "golden"
 ALIASES = {"smollm2": "smollm2-135m", "gemma3": "gemma3-270m", "qwen2": "qwen2.5-coder-0.5b"}

@@ -18,7 +18,7 @@ from octavo.bench.load.dialogue import Turn
 from octavo.bench.load.settings import LoadSettings
 from octavo.bench.load.tokenizer import words_for
 from octavo.errors import ConfigError
-from tests.models import model_path
+from tests.real_models import model_path
 
 TRACES = Path(os.environ.get("OCTAVO_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
 

@@ -9,7 +9,7 @@ from octavo.bench.load.datasets.trace import BLOCK_TOKENS, read_trace
 from tests.bench.load.test_command import octavo
 from tests.bench.load.test_datasets import TRACES
 from tests.equality.http import serving
-from tests.models import model_path
+from tests.real_models import model_path
 
 MOST, COUNT = 1000, 6
 """Tokens of a prompt, and how many there are: seconds of work for a small model."""

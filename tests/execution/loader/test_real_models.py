@@ -9,7 +9,7 @@ import pytest
 from octavo.errors import ModelFileError
 from octavo.execution.loader import open_checkpoint
 from octavo.execution.quant import TensorType, dequantize
-from tests.models import model_path
+from tests.real_models import model_path
 
 SUMMARY = {
     "smollm2-135m": ("llama", 272, 49152, {"F32", "Q4_1", "Q8_0"}),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.models import model_path
+from tests.real_models import model_path
 
 LOAD = """
 import re, sys
