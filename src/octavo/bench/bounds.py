@@ -4,14 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight, weight_bytes
 from octavo.model.cost import StepShape, cost
 from octavo.model.dataflow import weights_of
 from octavo.model.program import Linear, Logits, Op, Program
 from octavo.platform.peaks import Peaks
-
-_FLOAT_TYPES = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
 
 
 class Limit(StrEnum):
@@ -65,7 +62,7 @@ def work_of(
     named = {name: weights[name] for name in weights_of(op)}
     whole = cost(op, program, step, weight_bytes(named), kv_value_bytes=kv_value_bytes)
     between_ops = cost(op, program, step, dict.fromkeys(named, 0), kv_value_bytes=0)
-    is_int8 = isinstance(op, Linear | Logits) and weights[op.weight].type not in _FLOAT_TYPES
+    is_int8 = isinstance(op, Linear | Logits) and not weights[op.weight].type.is_float
     return Work(
         int8_ops=whole.flops if is_int8 else 0,
         float_ops=0 if is_int8 else whole.flops,

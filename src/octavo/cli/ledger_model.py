@@ -7,14 +7,12 @@ from pathlib import Path
 from octavo.errors import DownloadError, ModelNotFoundError
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.loader.json_file import read_json_object
-from octavo.execution.quant import TensorType
 from octavo.execution.weights import checkpoint_header
 from octavo.hub import resolve
 from octavo.model.header import CheckpointHeader, Naming
 from octavo.planning.models import PricedModel, StoredWeights, priced_model, shipped_model, shipped_models
 
 _CONFIG = "config.json"
-_FLOATS = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
 
 
 def model_named(name: str, weights: str | None = None) -> PricedModel:
@@ -59,5 +57,5 @@ def _of_files(files: Sequence[Path], name: str, weights: str | None) -> PricedMo
 def _stored(checkpoint: Checkpoint) -> StoredWeights:
     tensors = checkpoint.tensors.values()
     total = sum(tensor.nbytes for tensor in tensors)
-    integers = sum(tensor.nbytes for tensor in tensors if tensor.type not in _FLOATS)
+    integers = sum(tensor.nbytes for tensor in tensors if not tensor.type.is_float)
     return StoredWeights(total, is_integer=2 * integers > total)

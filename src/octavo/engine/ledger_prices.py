@@ -5,15 +5,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from octavo.engine.machine_rates import MachineRates
-from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight, weight_bytes
 from octavo.kv.spec import KVLayout
 from octavo.model.program import Program
 from octavo.model.rates import Flops, RowRates, row_rates
 from octavo.request.account import WorkDone
 from octavo.request.outputs import RequestStats
-
-_FLOAT_TYPES = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
 
 
 class LedgerPrices:
@@ -78,5 +75,5 @@ def ledger_prices(
         reaches: as of `Scheduler.reaches`.
     """
     layer_bytes = [layout.layer_spec(layer).bytes_per_token(layout.dtype) for layer in range(len(program.cache_layers))]
-    int8_weights = frozenset(name for name, weight in weights.items() if weight.type not in _FLOAT_TYPES)
+    int8_weights = frozenset(name for name, weight in weights.items() if not weight.type.is_float)
     return LedgerPrices(row_rates(program, weight_bytes(weights), layer_bytes, reaches, int8_weights), machine)

@@ -14,4 +14,6 @@ def random_blocks(tensor_type: TensorType, blocks: int, seed: int) -> NDArray[np
     view = raw.view(LAYOUTS[tensor_type])
     for name in sorted({"d", "m", "dmin"} & set(LAYOUTS[tensor_type].names)):
         view[name] = rng.normal(size=blocks) * 0.01
+    if tensor_type is TensorType.F8:
+        view["qs"][view["qs"] & 0x7F == 0x7F] = 0x7E  # NaN
     return raw

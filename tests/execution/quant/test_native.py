@@ -53,7 +53,9 @@ def test_tensor_without_rows() -> None:
     assert (target, raw.size) == (TensorType.Q8_0, 0)
 
 
-@pytest.mark.parametrize(("name", "target"), [("Q3_K", "Q6_K"), ("IQ4_NL", "Q8_0")])
+@pytest.mark.parametrize(
+    ("name", "target"), [("Q3_K", "Q6_K"), ("IQ4_NL", "Q8_0"), ("Z4", "F32"), ("S8", "F32"), ("F8", "F32")]
+)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_lossless_conversions(name: str, target: str, seed: int) -> None:
     converted_to, before, after = both(TensorType[name], seed)

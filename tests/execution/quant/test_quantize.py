@@ -4,10 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.execution.quant import TensorType, dequantize, quantize
+from octavo.execution.quant.e4m3 import E4M3_VALUES, nearest_e4m3
 
 BLOCK_TYPES = [t for t in TensorType if t.block_size > 1]
 SAME_BYTES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
-RANGE_ERROR = {"Q4_0": 1 / 16, "Q4_1": 1 / 30, "Q5_0": 1 / 32, "Q5_1": 1 / 62, "Q8_0": 1 / 254, "IQ4_NL": 0.12}
+RANGE_ERROR = {"Q4_0": 1 / 16, "Q4_1": 1 / 30, "Q5_0": 1 / 32, "Q5_1": 1 / 62, "Q8_0": 1 / 254, "IQ4_NL": 0.12,
+               "S8": 1 / 254, "F8": 1 / 28}  # fmt: skip
 """Largest error as a share of the block's largest magnitude (with offset: of its range), without scale rounding."""
 
 
@@ -29,7 +31,8 @@ def test_bytes_of_the_public_package(name: str) -> None:
 def test_error_shrinks_with_bits(tensor_type: TensorType) -> None:
     """Root mean square error on normal weights: what plain rounding to these grids gives, plus a tenth."""
     bound = {"Q2_K": 0.36, "Q3_K": 0.17, "Q4_0": 0.093, "Q4_1": 0.089, "Q4_K": 0.087, "IQ4_NL": 0.089, "Q5_0": 0.049,
-             "Q5_1": 0.043, "Q5_K": 0.043, "Q6_K": 0.021, "Q8_0": 0.0061}[tensor_type.name]  # fmt: skip
+             "Q5_1": 0.043, "Q5_K": 0.043, "Q6_K": 0.021, "Q8_0": 0.0061, "Z4": 0.089,
+             "S8": 0.0061, "F8": 0.03}[tensor_type.name]  # fmt: skip
     x = normal(2, 64, 512)
     error = dequantize(tensor_type, quantize(tensor_type, x), x.shape) - x
     assert 0 < np.sqrt(np.mean(error**2)) < bound
@@ -59,6 +62,15 @@ def test_blocks_do_not_see_each_other(tensor_type: TensorType) -> None:
     x = normal(5, 3, 256)
     rows = [quantize(tensor_type, row) for row in x]
     np.testing.assert_array_equal(quantize(tensor_type, x), np.concatenate(rows))
+
+
+def test_e4m3_rounds_to_the_nearest_ties_to_even() -> None:
+    numbers = E4M3_VALUES[:127]
+    between = (numbers[:-1] + numbers[1:]) / 2
+    codes = nearest_e4m3(np.concatenate([between, -between, np.nextafter(between, 0), np.nextafter(between, 500)]))
+    below = np.arange(126)
+    even = below + below % 2
+    assert codes.tolist() == [*even, *(even + 128), *below, *(below + 1)]
 
 
 def test_bf16_rounds_to_even_and_keeps_nan() -> None:

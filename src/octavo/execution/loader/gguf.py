@@ -221,7 +221,7 @@ def _tensor_type(cursor: Cursor, name: str) -> TensorType:
     if known is not None:
         return known
     if ggml_id in _UNREAD_TYPES:
-        readable = ", ".join(t.name for t in TensorType)
+        readable = ", ".join(t.name for t in TensorType if t.is_in_files)
         raise UnsupportedModelError(
             f"{cursor.file.path}: tensor {name!r} is stored as {_UNREAD_TYPES[ggml_id]}, which Octavo does not read; "
             f"take a file in one of {readable}"

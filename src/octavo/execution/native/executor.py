@@ -16,15 +16,11 @@ from octavo.execution.native.op_infos import op_infos
 from octavo.execution.native.recorder import Recorder
 from octavo.execution.native.stages import last_writer
 from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
-from octavo.execution.quant import TensorType
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
 from octavo.model.cache_layers import with_layers_from
 from octavo.model.dataflow import rows_source
 from octavo.model.program import Embed, Program
-
-_FLOAT_TYPES = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
-"""Formats whose linears take float activations; all others take int8 ones."""
 
 
 class NativeExecutor:
@@ -104,7 +100,7 @@ class NativeExecutor:
         max_positions: int,
         lent: Mapping[str, tuple[_native.Executor, int]],
     ) -> None:
-        int8_weights = {name for name, weight in weights.items() if weight.type not in _FLOAT_TYPES}
+        int8_weights = {name for name, weight in weights.items() if not weight.type.is_float}
         self.lowered = lower(program, int8_weights)
         by_section = op_infos(program, self.lowered.sections, {name: w.type.name for name, w in weights.items()})
         self.ops = [info for infos in by_section for info in infos]

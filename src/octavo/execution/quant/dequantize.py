@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.execution.quant.e4m3 import E4M3_VALUES
 from octavo.execution.quant.layout import IQ4_NL_VALUES, blocks_of, pieces
 from octavo.execution.quant.packing import (
     HIGH_NIBBLE,
@@ -82,11 +83,22 @@ def _q5_1(b: Blocks) -> Floats:
 
 
 def _q8_0(b: Blocks) -> Floats:
+    """Also S8: their scales differ in width only."""
     return _column(b["d"]) * b["qs"].astype(np.float32)
 
 
 def _iq4_nl(b: Blocks) -> Floats:
     return _column(b["d"]) * IQ4_NL_VALUES[unpack(b["qs"], 4, 16)].astype(np.float32)
+
+
+def _z4(b: Blocks) -> Floats:
+    q = unpack(b["qs"], 4, 16).astype(np.int16) - b["zero"].astype(np.int16)[:, None]
+    return _column(b["d"]) * q.astype(np.float32)
+
+
+def _f8(b: Blocks) -> Floats:
+    numbers: Floats = E4M3_VALUES[b["qs"]]
+    return _column(b["d"]) * numbers
 
 
 def _grouped(codes: NDArray[np.generic], scales: Floats) -> Floats:
@@ -152,4 +164,7 @@ _BLOCK_DECODERS: dict[TensorType, Callable[[Blocks], Floats]] = {
     TensorType.Q5_K: _q5_k,
     TensorType.Q6_K: _q6_k,
     TensorType.IQ4_NL: _iq4_nl,
+    TensorType.Z4: _z4,
+    TensorType.S8: _q8_0,
+    TensorType.F8: _f8,
 }

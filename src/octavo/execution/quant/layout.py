@@ -1,7 +1,8 @@
 """The bytes of one block of each format, as NumPy structured types.
 
 One description serves reading and writing. Sources: the GGUF specification and ggml's block structures (public
-format facts). ``d`` is a float16 scale, ``m`` a float16 offset, ``qs`` packed codes, ``qh`` their high bits.
+format facts); Z4, S8 and F8 are Octavo's own. ``d`` is a scale, ``m`` a float16 offset, ``qs`` packed codes, ``qh``
+their high bits.
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ LAYOUTS: dict[TensorType, np.dtype[np.void]] = {
         [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)]
     ),
     TensorType.Q6_K: np.dtype([("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2")]),
+    TensorType.Z4: np.dtype([("d", "<f2"), ("zero", "u1"), ("qs", "u1", 16)]),
+    TensorType.S8: np.dtype([("d", "<f4"), ("qs", "i1", 32)]),
+    TensorType.F8: np.dtype([("d", "<f4"), ("qs", "u1", 32)]),
 }
 
 IQ4_NL_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.int8)

@@ -5,6 +5,7 @@
 | Q3_K | Q6_K | none: same groups of 16, same float16 scale, six-bit scales fit eight bits, codes -4..3 fit -32..31 |
 | IQ4_NL | Q8_0 | none: same float16 scale, the table's values are the codes |
 | Q2_K | Q8_0 | at most `Q8_0_MAX_ERROR` of the block's largest magnitude per weight |
+| Z4, S8, F8 | F32 | none |
 
 Q2_K has an offset per group of sixteen. Other formats with offsets have one per 32: rounding to one of those costs an
 order of magnitude more than Q8_0 does; float16 would lose less still, at twice the memory.
@@ -46,6 +47,9 @@ _TARGETS = {
     TensorType.Q3_K: TensorType.Q6_K,
     TensorType.IQ4_NL: TensorType.Q8_0,
     TensorType.Q2_K: TensorType.Q8_0,
+    TensorType.Z4: TensorType.F32,
+    TensorType.S8: TensorType.F32,
+    TensorType.F8: TensorType.F32,
 }
 
 
@@ -94,8 +98,18 @@ def _rounded_to_q8_0(tensor_type: TensorType) -> Callable[[NDArray[np.void]], ND
     return convert
 
 
+def _as_floats(tensor_type: TensorType) -> Callable[[NDArray[np.void]], NDArray[np.uint8]]:
+    def convert(b: NDArray[np.void]) -> NDArray[np.uint8]:
+        return dequantize(tensor_type, b.view(np.uint8), (len(b), tensor_type.block_size)).view(np.uint8)
+
+    return convert
+
+
 _CONVERSIONS: dict[TensorType, Callable[[NDArray[np.void]], NDArray[np.void] | NDArray[np.uint8]]] = {
     TensorType.Q3_K: _q3_k_as_q6_k,
     TensorType.IQ4_NL: _iq4_nl_as_q8_0,
     TensorType.Q2_K: _rounded_to_q8_0(TensorType.Q2_K),
+    TensorType.Z4: _as_floats(TensorType.Z4),
+    TensorType.S8: _as_floats(TensorType.S8),
+    TensorType.F8: _as_floats(TensorType.F8),
 }

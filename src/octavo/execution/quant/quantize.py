@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.execution.quant.e4m3 import E4M3_MAX, nearest_e4m3
 from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, pieces
 from octavo.execution.quant.packing import (
     HIGH_NIBBLE,
@@ -100,7 +101,23 @@ def _q5_1(x: Floats, out: Blocks) -> None:
     _pack_five_bits(_with_minimum(x, out, 31), out)
 
 
+def _z4(x: Floats, out: Blocks) -> None:
+    """Zero is a code of its own: the range is stretched to hold it."""
+    low = np.minimum(x.min(axis=1, keepdims=True), np.float32(0))
+    d = _float16((np.maximum(x.max(axis=1, keepdims=True), np.float32(0)) - low) / np.float32(15))
+    zero = _codes(-low, d, 0, 15)
+    out["d"], out["zero"] = d[:, 0], zero[:, 0]
+    out["qs"] = pack(_codes(x + d * zero, d, 0, 15), 4, 16)
+
+
+def _f8(x: Floats, out: Blocks) -> None:
+    d = np.abs(x).max(axis=1, keepdims=True) / E4M3_MAX
+    out["d"] = d[:, 0]
+    out["qs"] = nearest_e4m3(x * _reciprocal(d))
+
+
 def _q8_0(x: Floats, out: Blocks) -> None:
+    """Also S8: their scales differ in width only."""
     d = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
     scaled = x * _reciprocal(d)
     out["d"] = d[:, 0]
@@ -195,4 +212,7 @@ _BLOCK_ENCODERS: dict[TensorType, Callable[[Floats, Blocks], None]] = {
     TensorType.Q5_K: _q5_k,
     TensorType.Q6_K: _q6_k,
     TensorType.IQ4_NL: _iq4_nl,
+    TensorType.Z4: _z4,
+    TensorType.S8: _q8_0,
+    TensorType.F8: _f8,
 }

@@ -9,7 +9,8 @@ from math import prod
 class TensorType(Enum):
     """Number format of a stored tensor: its ggml id, and how many bytes hold how many consecutive weights of a row.
 
-    The names and ids are those of the GGUF specification. Safetensors files use F32, F16 and BF16 only.
+    Names and ids below 1000 are those of the GGUF specification; safetensors files use F32, F16 and BF16 of them. Those
+    from 1000 on are Octavo's own, for weights that other quantised checkpoints are loaded into; no file holds them.
     """
 
     F32 = (0, 1, 4)
@@ -26,6 +27,12 @@ class TensorType(Enum):
     Q5_K = (13, 256, 176)
     Q6_K = (14, 256, 210)
     IQ4_NL = (20, 32, 18)
+    Z4 = (1000, 32, 19)
+    """Four bits around a zero point: d * (code - zero)."""
+    S8 = (1001, 32, 36)
+    """Q8_0 with a float32 scale."""
+    F8 = (1002, 32, 36)
+    """e4m3fn numbers under a float32 scale, computed with as floats."""
 
     def __init__(self, ggml_id: int, block_size: int, block_bytes: int) -> None:
         self.ggml_id = ggml_id
@@ -39,6 +46,16 @@ class TensorType(Enum):
         return _BY_GGML_ID.get(ggml_id)
 
     @property
+    def is_in_files(self) -> bool:
+        """Whether files hold this format: Octavo's own exist in memory only."""
+        return self.ggml_id < _OWN_IDS
+
+    @property
+    def is_float(self) -> bool:
+        """Whether products with it take float activations (those with integer codes take int8 ones)."""
+        return self in _FLOATS
+
+    @property
     def bits_per_weight(self) -> float:
         return 8 * self.block_bytes / self.block_size
 
@@ -50,4 +67,6 @@ class TensorType(Enum):
         return prod(shape) // self.block_size * self.block_bytes
 
 
-_BY_GGML_ID = {member.ggml_id: member for member in TensorType}
+_OWN_IDS = 1000
+_FLOATS = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16, TensorType.F8})
+_BY_GGML_ID = {member.ggml_id: member for member in TensorType if member.is_in_files}

@@ -8,7 +8,6 @@ import numpy as np
 from octavo.execution.kv_layers import check_layers
 from octavo.execution.nan import rows_with_nan
 from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
-from octavo.execution.quant import TensorType
 from octavo.execution.reference.ops import OPS, DenseWeight, Machine
 from octavo.execution.reference.paged_kv import PagedKV
 from octavo.execution.weights import LoadedWeight
@@ -16,8 +15,6 @@ from octavo.kv.spec import KVLayout
 from octavo.model.cache_layers import with_layers_from
 from octavo.model.dataflow import row_ops, row_ops_of, rows_source
 from octavo.model.program import Op, Program
-
-_FLOAT_FORMATS = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
 
 
 class Arithmetic(StrEnum):
@@ -143,5 +140,5 @@ class ReferenceExecutor:
 
 
 def _dense(weight: LoadedWeight, arithmetic: Arithmetic) -> DenseWeight:
-    rounds = arithmetic is Arithmetic.QUANTISED and weight.type not in _FLOAT_FORMATS
+    rounds = arithmetic is Arithmetic.QUANTISED and not weight.type.is_float
     return DenseWeight(np.ascontiguousarray(weight.float32()), rounds)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from octavo.execution.protocols import Float32
 from octavo.execution.quant import TensorType, dequantize, quantize
+from octavo.execution.quant.e4m3 import E4M3_VALUES, nearest_e4m3
 from octavo.kv.spec import KVDtype
 
 Bytes = npt.NDArray[np.uint8]
@@ -75,28 +76,14 @@ def _int8(numbers: Float32) -> Bytes:
     return np.rint(numbers).astype(np.int8).view(np.uint8)
 
 
-def _e4m3_magnitudes() -> Float32:
-    """`[127]` values of the codes without sign: 4 bits of exponent, 3 of mantissa (e4m3fn; its code 127, NaN, is not
-    used). They count in 2^-8 of their usual values, as csrc/base/codes.h reads them."""
-    exponent, mantissa = np.divmod(np.arange(127), 8)
-    numbers = np.where(exponent == 0, mantissa * 2.0**-6, (8 + mantissa) * 2.0 ** (exponent - 7)) / 8
-    return (numbers * 2.0**-8).astype(np.float32)
-
-
-_MAGNITUDES = _e4m3_magnitudes()
-_MIDDLES = (_MAGNITUDES[:-1] + _MAGNITUDES[1:]) / 2
+_E4M3_UNIT = np.float32(2.0**-8)
+"""What 1.0 as e4m3 counts for, as csrc/base/codes.h reads it."""
 _INT8_VALUES = np.arange(256, dtype=np.uint8).view(np.int8).astype(np.float32)
 _INT8_VALUES[128] = np.nan  # -128 is no code
-_UNUSED = np.float32(np.nan)
-_E4M3_VALUES = np.concatenate([_MAGNITUDES, [_UNUSED], -_MAGNITUDES, [_UNUSED]]).astype(np.float32)
 
 
 def _e4m3(numbers: Float32) -> Bytes:
-    """The nearest code; of two equally near ones the even one."""
-    size = np.abs(numbers)
-    below, above = (np.searchsorted(_MIDDLES, size, side) for side in ("left", "right"))
-    codes = below + (below & 1) * (above - below)
-    return (codes | np.signbit(numbers) << np.uint8(7)).astype(np.uint8)
+    return nearest_e4m3(numbers / _E4M3_UNIT)
 
 
 FORMATS: dict[KVDtype, VectorFormat] = {
@@ -104,5 +91,5 @@ FORMATS: dict[KVDtype, VectorFormat] = {
     KVDtype.FP16: _Floats(TensorType.F16),
     KVDtype.BF16: _Floats(TensorType.BF16),
     KVDtype.INT8: _Codes(_int8, _INT8_VALUES),
-    KVDtype.FP8: _Codes(_e4m3, _E4M3_VALUES),
+    KVDtype.FP8: _Codes(_e4m3, E4M3_VALUES * _E4M3_UNIT),
 }

@@ -105,6 +105,8 @@ def _items(name: str, values: Iterable[Any]) -> bytes:
 
 
 def _tensor_info(tensor: GGUFTensor, offset: int) -> bytes:
+    if not tensor.type.is_in_files:
+        raise ValueError(f"{tensor.name}: {tensor.type.name} is a format of memory, which GGUF files do not know")
     dims = tuple(reversed(tensor.shape))
     layout = f"<I{len(dims)}QIQ"
     return _string(tensor.name) + struct.pack(layout, len(dims), *dims, tensor.type.ggml_id, offset)
