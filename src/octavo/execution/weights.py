@@ -10,10 +10,11 @@ import numpy.typing as npt
 from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.execution.loader import Checkpoint
 from octavo.execution.quant import TensorType, dequantize, to_native
+from octavo.execution.weight_parts import StoredMatrix, matrix_part, vector_part
 from octavo.model.header import CheckpointHeader, Naming
 from octavo.model.program import Program, Weight
 from octavo.model.registry import define_model
-from octavo.model.sources import AddOne, Columns, UnpermuteHeads, WeightSource
+from octavo.model.sources import UnpermuteHeads, WeightSource
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _NAMED_AT_MOST = 8
@@ -106,10 +107,10 @@ def _check_tensors(
     missing = [sources[name].name for name in weights if sources[name].name not in header.shapes]
     if missing:
         raise ModelFileError(f"{header.path}: lacks tensors that {program} needs: {_listed(missing)}")
-    wanted = {sources[name].name: sources[name].stored_shape(weight.shape) for name, weight in weights.items()}
+    wanted = [(sources[name].name, sources[name].stored_shape(weight.shape)) for name, weight in weights.items()]
     wrong = [
         f"{tensor} is {list(header.shapes[tensor])}, not {list(shape)}"
-        for tensor, shape in wanted.items()
+        for tensor, shape in dict.fromkeys(wanted)
         if header.shapes[tensor] != shape
     ]
     if wrong:
@@ -142,22 +143,15 @@ def _load(checkpoint: Checkpoint, source: WeightSource, weight: Weight) -> Loade
     if len(weight.shape) == 1:
         return _vector(checkpoint.float32(source.name), source, weight)
     in_file = checkpoint.raw(source.name)
-    tensor_type = checkpoint.tensors[source.name].type
-    stored = _columns(in_file, tensor_type, source.transform) if isinstance(source.transform, Columns) else in_file
-    tensor_type, raw = to_native(tensor_type, stored, weight.shape)
-    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight), mapped=raw is in_file)
-
-
-def _columns(stored: npt.NDArray[np.uint8], tensor_type: TensorType, columns: Columns) -> npt.NDArray[np.uint8]:
-    """The bytes of some columns of a matrix: a copy. They must be whole blocks of the format."""
-    rows = stored.reshape(-1, tensor_type.num_bytes((columns.width,)))
-    start, stop = (tensor_type.num_bytes((place,)) for place in (columns.start, columns.stop))
-    return np.ascontiguousarray(rows[:, start:stop]).reshape(-1)
+    stored = StoredMatrix(source.name, checkpoint.tensors[source.name].type, in_file)
+    part = matrix_part(stored, source.transform, weight.shape)
+    tensor_type, raw = to_native(part.type, part.raw, weight.shape)
+    is_mapped = np.may_share_memory(raw, in_file)
+    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight), mapped=is_mapped)
 
 
 def _vector(values: npt.NDArray[np.float32], source: WeightSource, weight: Weight) -> LoadedWeight:
-    if isinstance(source.transform, AddOne):
-        values = values + np.float32(1)
+    values = vector_part(values, source.transform)
     return LoadedWeight(TensorType.F32, weight.shape, values.view(np.uint8), _row_order(source, weight))
 
 

@@ -42,7 +42,27 @@ class Columns:
     width: int
 
 
-Transform = UnpermuteHeads | AddOne | Columns | None
+@dataclass(frozen=True)
+class Rows:
+    """Outputs `start .. stop - 1` of a matrix or vector that has `height` of them in the file: q, k and v, or gate and
+    up, one below the other."""
+
+    start: int
+    stop: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """The file holds the matrix as `[in, out]` (Hugging Face's Conv1D). `rows`: those of the turned matrix to take.
+
+    Only float formats can be turned: blocks of the others run along the inputs.
+    """
+
+    rows: Rows | None = None
+
+
+Transform = UnpermuteHeads | AddOne | Columns | Rows | Transposed | None
 
 
 @dataclass(frozen=True)
@@ -54,7 +74,14 @@ class WeightSource:
 
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The tensor's shape in the file, for a weight of this shape."""
-        return (shape[0], self.transform.width) if isinstance(self.transform, Columns) else shape
+        match self.transform:
+            case Columns(width=width):
+                return (shape[0], width)
+            case Rows(height=height):
+                return (height, *shape[1:])
+            case Transposed(rows=rows):
+                return (*shape[1:], shape[0] if rows is None else rows.height)
+        return shape
 
 
 @dataclass(frozen=True)
