@@ -11,6 +11,7 @@ void bind_linear(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);
 void bind_ops(nanobind::module_& m);
 void bind_peaks(nanobind::module_& m);
+void bind_quant(nanobind::module_& m);
 void bind_speculation(nanobind::module_& m);
 
 }  // namespace octavo

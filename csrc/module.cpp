@@ -25,5 +25,6 @@ NB_MODULE(_native, m) {
   octavo::bind_executor(m);
   octavo::bind_batch(m);
   octavo::bind_peaks(m);
+  octavo::bind_quant(m);
   octavo::bind_speculation(m);
 }

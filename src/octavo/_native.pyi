@@ -257,6 +257,16 @@ def float_peak(pool: ThreadPool, isa: str, seconds: float) -> float:
 def read_peak(pool: ThreadPool, isa: str, seconds: float, num_bytes: int) -> float:
     """Most bytes read per second from `num_bytes` of memory in huge pages, which should exceed all caches."""
 
+# --- quant --------------------------------------------------------------------------------------------------------
+
+def fit_groups(form: str, x: _Float32, isa: str) -> tuple[_Float32, _Float32]:
+    """The scale d, and where the format has one the offset m (else empty), of each group `x[i]` with the least squared
+    error found. Of Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL (and of the K-quants' groups). ValueError for other types."""
+
+def fit_super_blocks(form: str, x: _Float32, isa: str) -> tuple[_Float32, _Float32, npt.NDArray[np.int8], _UInt8]:
+    """Steps and multiples of each block `x[i]` of 256: d, dmin, scales, mins (dmin and mins empty without offsets).
+    Of the K-quants. ValueError for other types."""
+
 # --- speculation --------------------------------------------------------------------------------------------------
 
 class NgramIndex:

@@ -5,7 +5,7 @@ import pytest
 
 from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.execution.loader import open_checkpoint
-from octavo.execution.loader.tiny.gguf_writer import GGUFTensor, Value, write_gguf, write_split_gguf
+from octavo.execution.loader.gguf_writer import GGUFTensor, Value, write_gguf, write_split_gguf
 from octavo.execution.quant import TensorType
 from tests.execution.loader.gguf_pieces import sound_file
 
@@ -82,7 +82,7 @@ def test_alignment_moves_the_data(path: Path) -> None:
 def test_file_of_the_writer(path: Path) -> None:
     metadata = {"general.architecture": Value("str", "x"), "n": Value("[u16]", [1, 2])}
     raw = np.arange(18, dtype=np.uint8)
-    write_gguf(path, metadata, [GGUFTensor("a", TensorType.Q4_0, (1, 32), raw)])
+    write_gguf(path, metadata, [GGUFTensor("a", TensorType.Q4_0, (1, 32), [raw])])
     checkpoint = open_checkpoint([path])
     assert checkpoint.metadata["n"].tolist() == [1, 2]
     np.testing.assert_array_equal(checkpoint.raw("a"), raw)
@@ -153,13 +153,13 @@ def test_huge_alignment_puts_the_data_past_the_end(path: Path) -> None:
 
 def test_tensor_name_twice(path: Path) -> None:
     raw = np.zeros(32, np.uint8)
-    write_gguf(path, {}, [GGUFTensor("twin", TensorType.F32, (8,), raw)] * 2)
+    write_gguf(path, {}, [GGUFTensor("twin", TensorType.F32, (8,), [raw])] * 2)
     with pytest.raises(ModelFileError, match="tensor 'twin' appears twice"):
         open_checkpoint([path])
 
 
 def test_tensor_name_too_long(path: Path) -> None:
-    write_gguf(path, {}, [GGUFTensor("n" * 2000, TensorType.F32, (8,), np.zeros(32, np.uint8))])
+    write_gguf(path, {}, [GGUFTensor("n" * 2000, TensorType.F32, (8,), [np.zeros(32, np.uint8)])])
     with pytest.raises(ModelFileError, match="name of tensor 0 is 2000 bytes long, at most 1024"):
         open_checkpoint([path])
 
@@ -175,7 +175,7 @@ def test_known_type_that_is_not_read(path: Path) -> None:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> list[Path]:
-    tensors = [GGUFTensor(f"t{i}", TensorType.F32, (8,), np.full(8, i, "<f4").view(np.uint8)) for i in range(5)]
+    tensors = [GGUFTensor(f"t{i}", TensorType.F32, (8,), [np.full(8, i, "<f4").view(np.uint8)]) for i in range(5)]
     return write_split_gguf(tmp_path / "big.gguf", {"general.architecture": Value("str", "llama")}, tensors, 3)
 
 
@@ -211,7 +211,7 @@ def test_two_whole_files_are_no_split_model(tmp_path: Path) -> None:
 
 
 def test_tensor_in_two_parts(tmp_path: Path) -> None:
-    tensors = [GGUFTensor("same", TensorType.F32, (8,), np.zeros(32, np.uint8))] * 2
+    tensors = [GGUFTensor("same", TensorType.F32, (8,), [np.zeros(32, np.uint8)])] * 2
     with pytest.raises(ModelFileError, match="tensor 'same' is also in"):
         open_checkpoint(write_split_gguf(tmp_path / "m.gguf", {}, tensors, 2))
 

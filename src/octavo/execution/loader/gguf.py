@@ -76,6 +76,23 @@ def open_gguf(files: Sequence[Path]) -> Checkpoint:
     return MappedCheckpoint("gguf", parts[0].metadata, tensors, {part.file.path: part.file for part in parts})
 
 
+def encoded_metadata(path: Path) -> dict[str, bytes]:
+    """The metadata of one file with their types as they stand in it, for whoever writes them again.
+
+    Raises:
+        ModelFileError: as `open_checkpoint`.
+    """
+    cursor = Cursor(MappedFile(path))
+    _, pair_count = _read_header(cursor)
+    values: dict[str, bytes] = {}
+    for i in range(pair_count):
+        key = cursor.string(f"metadata key {i}", _MAX_KEY_BYTES)
+        start = cursor.offset
+        _read_value(cursor, key)
+        values[key] = cursor.file.data[start : cursor.offset]
+    return values
+
+
 def _in_order(parts: list[_Part]) -> list[_Part]:
     """Parts by their number, after checking that none is missing, doubled or foreign."""
     total = _split_field(parts[0], "split.count", 1)

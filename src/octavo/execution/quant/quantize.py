@@ -1,7 +1,7 @@
 """float32 -> stored bytes: plain round-to-nearest versions, for conversions at load and for test models.
 
-Each block's (or group's) scale comes from its extremes, as in ggml's reference for the 32-blocks. ggml's search for
-better K-quant scales is left out, so K-quants written here are valid and close, not ggml's bytes.
+Each block's (or group's) scale comes from its extremes, as in ggml's reference for the 32-blocks. `fit` looks for
+better ones.
 """
 
 from collections.abc import Callable
@@ -9,21 +9,25 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.execution.quant.codes import (
+    Blocks,
+    Codes,
+    Floats,
+    codes_of,
+    fill_q2_k,
+    fill_q3_k,
+    fill_q4,
+    fill_q4_k,
+    fill_q5,
+    fill_q5_k,
+    fill_q6_k,
+    float16,
+    reciprocal,
+    table_codes,
+)
 from octavo.execution.quant.e4m3 import E4M3_MAX, nearest_e4m3
 from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, pieces
-from octavo.execution.quant.packing import (
-    HIGH_NIBBLE,
-    LOW_NIBBLE,
-    pack,
-    pack_bit_per_weight,
-    pack_q3_scales,
-    pack_scales_and_mins,
-)
 from octavo.execution.quant.types import TensorType
-
-Blocks = NDArray[np.void]
-Floats = NDArray[np.float32]
-Codes = NDArray[np.uint8]
 
 
 def quantize(tensor_type: TensorType, values: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -50,28 +54,16 @@ def _bf16(values: Floats) -> NDArray[np.uint16]:
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded).astype(np.uint16)
 
 
-def _reciprocal(scale: Floats) -> Floats:
-    """1 / scale, and 0 where the scale is 0 (a block of zeros)."""
-    return np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
-
-
 def _signed_extreme(x: Floats) -> Floats:
     """`[..., n]` -> `[..., 1]`: the value of largest magnitude, with its sign."""
     extreme: Floats = np.take_along_axis(x, np.abs(x).argmax(axis=-1, keepdims=True), axis=-1)
     return extreme
 
 
-def _codes(x: Floats, scale: Floats, offset: int, top: int) -> Codes:
-    """Codes `x / scale + offset` rounded half up and clipped to 0..top."""
-    rounded = np.floor(x * _reciprocal(scale) + np.float32(offset + 0.5))
-    codes: Codes = np.clip(rounded, 0, top).astype(np.uint8)
-    return codes
-
-
 def _q4_0(x: Floats, out: Blocks) -> None:
     d = _signed_extreme(x) / np.float32(-8)
     out["d"] = d[:, 0]
-    out["qs"] = pack(_codes(x, d, 8, 15), 4, 16)
+    fill_q4(out, codes_of(x, d, 8, 15))
 
 
 def _with_minimum(x: Floats, out: Blocks, top: int) -> Codes:
@@ -79,66 +71,56 @@ def _with_minimum(x: Floats, out: Blocks, top: int) -> Codes:
     low = x.min(axis=1, keepdims=True)
     d = (x.max(axis=1, keepdims=True) - low) / np.float32(top)
     out["d"], out["m"] = d[:, 0], low[:, 0]
-    return _codes(x - low, d, 0, top)
+    return codes_of(x - low, d, 0, top)
 
 
 def _q4_1(x: Floats, out: Blocks) -> None:
-    out["qs"] = pack(_with_minimum(x, out, 15), 4, 16)
-
-
-def _pack_five_bits(q: Codes, out: Blocks) -> None:
-    out["qh"] = pack_bit_per_weight(q >> HIGH_NIBBLE)
-    out["qs"] = pack(q & LOW_NIBBLE, 4, 16)
+    fill_q4(out, _with_minimum(x, out, 15))
 
 
 def _q5_0(x: Floats, out: Blocks) -> None:
     d = _signed_extreme(x) / np.float32(-16)
     out["d"] = d[:, 0]
-    _pack_five_bits(_codes(x, d, 16, 31), out)
+    fill_q5(out, codes_of(x, d, 16, 31))
 
 
 def _q5_1(x: Floats, out: Blocks) -> None:
-    _pack_five_bits(_with_minimum(x, out, 31), out)
+    fill_q5(out, _with_minimum(x, out, 31))
 
 
 def _z4(x: Floats, out: Blocks) -> None:
     """Zero is a code of its own: the range is stretched to hold it."""
     low = np.minimum(x.min(axis=1, keepdims=True), np.float32(0))
-    d = _float16((np.maximum(x.max(axis=1, keepdims=True), np.float32(0)) - low) / np.float32(15))
-    zero = _codes(-low, d, 0, 15)
+    d = float16((np.maximum(x.max(axis=1, keepdims=True), np.float32(0)) - low) / np.float32(15))
+    zero = codes_of(-low, d, 0, 15)
     out["d"], out["zero"] = d[:, 0], zero[:, 0]
-    out["qs"] = pack(_codes(x + d * zero, d, 0, 15), 4, 16)
+    fill_q4(out, codes_of(x + d * zero, d, 0, 15))
 
 
 def _f8(x: Floats, out: Blocks) -> None:
     d = np.abs(x).max(axis=1, keepdims=True) / E4M3_MAX
     out["d"] = d[:, 0]
-    out["qs"] = nearest_e4m3(x * _reciprocal(d))
+    out["qs"] = nearest_e4m3(x * reciprocal(d))
 
 
 def _q8_0(x: Floats, out: Blocks) -> None:
     """Also S8: their scales differ in width only."""
     d = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
-    scaled = x * _reciprocal(d)
+    scaled = x * reciprocal(d)
     out["d"] = d[:, 0]
     out["qs"] = np.copysign(np.floor(np.abs(scaled) + np.float32(0.5)), scaled).astype(np.int8)
 
 
 def _iq4_nl(x: Floats, out: Blocks) -> None:
     d = _signed_extreme(x) / np.float32(IQ4_NL_VALUES[0])
-    boundaries = (IQ4_NL_VALUES[1:].astype(np.float32) + IQ4_NL_VALUES[:-1]) / 2
     out["d"] = d[:, 0]
-    out["qs"] = pack(np.searchsorted(boundaries, x * _reciprocal(d)).astype(np.uint8), 4, 16)
+    fill_q4(out, table_codes(x, d))
 
 
 def _multiples(values: Floats, top: int) -> tuple[Floats, Codes]:
     """`[n, groups]` non-negative -> a float16 step `[n, 1]` (as float32) and each value as its multiple 0..top."""
-    step = _float16(values.max(axis=1, keepdims=True) / np.float32(top))
-    return step, _codes(values, step, 0, top)
-
-
-def _float16(values: Floats) -> Floats:
-    return values.astype(np.float16).astype(np.float32)
+    step = float16(values.max(axis=1, keepdims=True) / np.float32(top))
+    return step, codes_of(values, step, 0, top)
 
 
 def _grouped_with_minimum(x: Floats, out: Blocks, groups: int, top: int, scale_top: int) -> tuple[Codes, Codes, Codes]:
@@ -147,52 +129,40 @@ def _grouped_with_minimum(x: Floats, out: Blocks, groups: int, top: int, scale_t
     low = np.maximum(-grouped.min(axis=2), np.float32(0))
     d, scales = _multiples(np.maximum(grouped.max(axis=2) + low, 0) / np.float32(top), scale_top)
     dmin, mins = _multiples(low, scale_top)
-    codes = _codes(grouped + (dmin * mins)[..., None], (d * scales)[..., None], 0, top)
+    codes = codes_of(grouped + (dmin * mins)[..., None], (d * scales)[..., None], 0, top)
     out["d"], out["dmin"] = d[:, 0], dmin[:, 0]
     return codes.reshape(len(x), 256), scales, mins
 
 
 def _q2_k(x: Floats, out: Blocks) -> None:
-    codes, scales, mins = _grouped_with_minimum(x, out, 16, 3, 15)
-    out["scales"] = scales | (mins << HIGH_NIBBLE)
-    out["qs"] = pack(codes, 2, 32)
+    fill_q2_k(out, *_grouped_with_minimum(x, out, 16, 3, 15))
 
 
 def _q4_k(x: Floats, out: Blocks) -> None:
-    codes, scales, mins = _grouped_with_minimum(x, out, 8, 15, 63)
-    out["scales"] = pack_scales_and_mins(scales, mins)
-    out["qs"] = pack(codes, 4, 32)
+    fill_q4_k(out, *_grouped_with_minimum(x, out, 8, 15, 63))
 
 
 def _q5_k(x: Floats, out: Blocks) -> None:
-    codes, scales, mins = _grouped_with_minimum(x, out, 8, 31, 63)
-    out["scales"] = pack_scales_and_mins(scales, mins)
-    out["qs"] = pack(codes & LOW_NIBBLE, 4, 32)
-    out["qh"] = pack(codes >> HIGH_NIBBLE, 1, 32)
+    fill_q5_k(out, *_grouped_with_minimum(x, out, 8, 31, 63))
 
 
 def _grouped_signed(x: Floats, out: Blocks, code_top: int, scale_top: int) -> tuple[Codes, NDArray[np.int8]]:
     """Codes `[n, 256]` 0..2 * code_top - 1 around code_top, and signed scales `[n, 16]` of magnitude <= scale_top."""
     grouped = x.reshape(len(x), 16, 16)
     ideal = _signed_extreme(grouped)[..., 0] / np.float32(-code_top)
-    d = _float16(np.abs(ideal).max(axis=1, keepdims=True) / np.float32(scale_top))
-    scales = np.clip(np.rint(ideal * _reciprocal(d)), -scale_top, scale_top).astype(np.int8)
-    codes = _codes(grouped, (d * scales)[..., None], code_top, 2 * code_top - 1)
+    d = float16(np.abs(ideal).max(axis=1, keepdims=True) / np.float32(scale_top))
+    scales = np.clip(np.rint(ideal * reciprocal(d)), -scale_top, scale_top).astype(np.int8)
+    codes = codes_of(grouped, (d * scales)[..., None], code_top, 2 * code_top - 1)
     out["d"] = d[:, 0]
     return codes.reshape(len(x), 256), scales
 
 
 def _q3_k(x: Floats, out: Blocks) -> None:
-    codes, scales = _grouped_signed(x, out, 4, 31)
-    out["scales"] = pack_q3_scales(scales)
-    out["qs"] = pack(codes & np.uint8(3), 2, 32)
-    out["qh"] = pack(codes >> np.uint8(2), 1, 32)
+    fill_q3_k(out, *_grouped_signed(x, out, 4, 31))
 
 
 def _q6_k(x: Floats, out: Blocks) -> None:
-    codes, out["scales"] = _grouped_signed(x, out, 32, 127)
-    out["ql"] = pack(codes & LOW_NIBBLE, 4, 64)
-    out["qh"] = pack(codes >> HIGH_NIBBLE, 2, 32)
+    fill_q6_k(out, *_grouped_signed(x, out, 32, 127))
 
 
 _FLOATS: dict[TensorType, Callable[[Floats], NDArray[np.generic]]] = {

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.execution.loader.tiny.gguf_writer import GGUFTensor, Value, write_gguf, write_split_gguf
+from octavo.execution.loader.gguf_writer import FILE_TYPES, GGUFTensor, Value, write_gguf, write_split_gguf
 from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.vocabulary import Vocabulary
 from octavo.execution.loader.tiny.weights import Stored
 from octavo.execution.quant import TensorType, quantize
 
-_FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 11,
-               "Q4_K": 14, "Q5_K": 16, "Q6_K": 18, "IQ4_NL": 25, "BF16": 32}  # fmt: skip
 _PRE_TOKENIZERS = {"llama": "smollm", "qwen2": "qwen2", "gemma3": "default"}
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 _PARTS = {
@@ -70,7 +68,7 @@ def _model_metadata(model: TinyModel) -> dict[str, Value]:
         "general.architecture": Value("str", arch),
         "general.type": Value("str", "model"),
         "general.name": Value("str", f"Tiny random {arch}"),
-        "general.file_type": Value("u32", _FILE_TYPES[model.tensor_type.name]),
+        "general.file_type": Value("u32", FILE_TYPES[model.tensor_type.name]),
         "general.quantization_version": Value("u32", 2),
         **{f"{arch}.{key}": Value("u32", number) for key, number in numbers.items()},
         f"{arch}.attention.layer_norm_rms_epsilon": Value("f32", model.norm_epsilon),
@@ -118,7 +116,7 @@ def _tokenizer_metadata(model: TinyModel, vocabulary: Vocabulary) -> dict[str, V
 
 def _tensor(model: TinyModel, name: str, stored: Stored) -> GGUFTensor:
     stored = _converted(model, name, stored)
-    return GGUFTensor(_gguf_name(model, name), stored.type, stored.shape, stored.raw)
+    return GGUFTensor(_gguf_name(model, name), stored.type, stored.shape, [stored.raw])
 
 
 def _gguf_name(model: TinyModel, name: str) -> str:

@@ -1,4 +1,7 @@
-"""Writing GGUF files: what the reader reads, little-endian, version 3."""
+"""Writing GGUF files: what the reader reads, little-endian, version 3.
+
+Tensors are given as pieces of their bytes and written as they come, so that a model never has to be in memory.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,10 @@ class Value:
     value: Any
 
 
+Metadata = Mapping[str, Value | bytes]
+"""Key -> value; bytes are a value with its type as it stands in another file (`gguf.encoded_metadata`)."""
+
+
 @dataclass(frozen=True)
 class GGUFTensor:
     """A tensor to be written; `shape` in NumPy order."""
@@ -45,27 +52,63 @@ class GGUFTensor:
     name: str
     type: TensorType
     shape: tuple[int, ...]
-    raw: NDArray[np.uint8]
+    data: Iterable[NDArray[np.uint8]]
+    """Its bytes in pieces, in order; asked for once, when it is written."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.type.num_bytes(self.shape)
 
 
-def write_gguf(path: Path, metadata: Mapping[str, Value], tensors: Sequence[GGUFTensor]) -> None:
-    """Writes one file."""
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 11,
+              "Q4_K": 14, "Q5_K": 16, "Q6_K": 18, "IQ4_NL": 25, "BF16": 32}  # fmt: skip
+"""`general.file_type` of files whose matrices are mostly of a type (for people: no reader decides by it)."""
+
+
+def written_bytes(metadata: Metadata, tensors: Sequence[GGUFTensor]) -> int:
+    """How long the file will be."""
+    return len(_header(metadata, tensors)) + sum(_padded(tensor.nbytes) for tensor in tensors)
+
+
+def write_gguf(
+    path: Path,
+    metadata: Metadata,
+    tensors: Sequence[GGUFTensor],
+    on_written: Callable[[int], None] = lambda num_bytes: None,
+) -> None:
+    """Writes one file.
+
+    Args:
+        on_written: told of the bytes of each piece.
+
+    Raises:
+        ValueError: the pieces of a tensor are not as long as its type and shape say.
+    """
+    with path.open("wb") as file:
+        file.write(_header(metadata, tensors))
+        for tensor in tensors:
+            size = 0
+            for piece in tensor.data:
+                file.write(np.ascontiguousarray(piece).data)
+                size += piece.nbytes
+                on_written(piece.nbytes)
+            if size != tensor.nbytes:
+                raise ValueError(f"{tensor.name}: {size} bytes for {tensor.type.name} of shape {tensor.shape}")
+            file.write(bytes(_padded(size) - size))
+
+
+def _header(metadata: Metadata, tensors: Sequence[GGUFTensor]) -> bytes:
     head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
-    head += [_string(key) + _typed(value) for key, value in metadata.items()]
+    head += [_string(key) + (value if isinstance(value, bytes) else _typed(value)) for key, value in metadata.items()]
     offset = 0
     for tensor in tensors:
         head.append(_tensor_info(tensor, offset))
-        offset += _padded(tensor.raw.nbytes)
+        offset += _padded(tensor.nbytes)
     header = b"".join(head)
-    with path.open("wb") as file:
-        file.write(header.ljust(_padded(len(header)), b"\0"))
-        for tensor in tensors:
-            file.write(tensor.raw.tobytes().ljust(_padded(tensor.raw.nbytes), b"\0"))
+    return header.ljust(_padded(len(header)), b"\0")
 
 
-def write_split_gguf(
-    path: Path, metadata: Mapping[str, Value], tensors: Sequence[GGUFTensor], parts: int
-) -> list[Path]:
+def write_split_gguf(path: Path, metadata: Metadata, tensors: Sequence[GGUFTensor], parts: int) -> list[Path]:
     """Writes `STEM-00001-of-0000N.gguf` and so on beside `path`: all metadata is in the first part."""
     paths = [path.with_name(f"{path.stem}-{n + 1:05}-of-{parts:05}.gguf") for n in range(parts)]
     for n, part in enumerate(paths):
