@@ -272,6 +272,12 @@ void bind_executor(nb::module_& m) {
       .def(
           "select", [](PyExecutor& e, int x, int out) { e.native().select(x, out); }, nb::kw_only(), "x"_a, "out"_a)
       .def(
+          "reorder",
+          [](PyExecutor& e, int x, Ints<1> order, int out) {
+            e.native().reorder(x, std::vector<int32_t>(order.data(), order.data() + order.size()), out);
+          },
+          nb::kw_only(), "x"_a, "order"_a, "out"_a)
+      .def(
           "softcap", [](PyExecutor& e, int x, float cap) { e.native().softcap(x, cap); }, nb::kw_only(), "x"_a, "cap"_a)
       .def(
           "quantize", [](PyExecutor& e, int panels) { e.native().quantize(panels); }, nb::kw_only(), "panels"_a)

@@ -130,6 +130,14 @@ void Executor::select(int x, int out) {
   row_op(make_select(at(x), at(out)));
 }
 
+void Executor::reorder(int x, std::vector<int32_t> order, int out) {
+  const int width = at(x)->width;
+  require(x != out && at(out)->width == width && order.size() == static_cast<size_t>(width) &&
+              std::all_of(order.begin(), order.end(), [&](int32_t i) { return 0 <= i && i < width; }),
+          "an order of inputs that does not fit");
+  row_op(make_reorder(at(x), std::move(order), at(out)));
+}
+
 void Executor::softcap(int x, float cap) {
   row_op(make_softcap(kernels_.rows, at(x), cap));
 }

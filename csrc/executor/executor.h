@@ -55,6 +55,7 @@ class Executor {
   void gate(Function function, int gate, int up, int out);
   void add(int x, int y, int out);
   void select(int x, int out);
+  void reorder(int x, std::vector<int32_t> order, int out);
   void softcap(int x, float cap);
   void quantize(int panels);
   void linear(int x, int panels, const std::vector<Segment>& segments);

@@ -72,6 +72,14 @@ std::unique_ptr<RowOp> make_select(const Buffer* x, const Buffer* out) {
   });
 }
 
+std::unique_ptr<RowOp> make_reorder(const Buffer* x, std::vector<int32_t> order, const Buffer* out) {
+  return each_row([x, out, order = std::move(order)](const Step&, Row r) {
+    const float* from = x->row(r);
+    float* to = out->row(r);
+    for (size_t i = 0; i < order.size(); i++) to[i] = from[order[i]];
+  });
+}
+
 std::unique_ptr<RowOp> make_softcap(const RowKernels& kernels, const Buffer* x, float cap) {
   return each_row([=, &kernels](const Step&, Row r) { kernels.softcap(x->row(r), cap, x->width); });
 }

@@ -1,6 +1,7 @@
 // The row-wise ops of a program; see src/octavo/model/program.py for what each computes.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "attention/attention.h"
 #include "executor/op.h"
@@ -22,6 +23,8 @@ std::unique_ptr<RowOp> make_gate(const RowKernels& kernels, Function function, c
                                  const Buffer* out);
 std::unique_ptr<RowOp> make_add(const RowKernels& kernels, const Buffer* x, const Buffer* y, const Buffer* out);
 std::unique_ptr<RowOp> make_select(const Buffer* x, const Buffer* out);
+// out[i] = x[order[i]].
+std::unique_ptr<RowOp> make_reorder(const Buffer* x, std::vector<int32_t> order, const Buffer* out);
 std::unique_ptr<RowOp> make_softcap(const RowKernels& kernels, const Buffer* x, float cap);
 std::unique_ptr<RowOp> make_quantize(const LinearKernels& linear, const Panels* panels);
 

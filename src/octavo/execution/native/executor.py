@@ -101,12 +101,13 @@ class NativeExecutor:
         lent: Mapping[str, tuple[_native.Executor, int]],
     ) -> None:
         int8_weights = {name for name, weight in weights.items() if not weight.type.is_float}
-        self.lowered = lower(program, int8_weights)
+        orders = {name: weight.input_order for name, weight in weights.items() if weight.input_order is not None}
+        self.lowered = lower(program, int8_weights, orders)
         by_section = op_infos(program, self.lowered.sections, {name: w.type.name for name, w in weights.items()})
         self.ops = [info for infos in by_section for info in infos]
         """What `take_op_times` counts: the stages of the native core, in order."""
         self._first_ops = np.cumsum([0, *map(len, by_section)])[:-1]
-        recorder = Recorder(native, program, weights, self.lowered.local, max_positions, lent)
+        recorder = Recorder(native, program, weights, self.lowered, max_positions, lent)
         recorder.record(self.lowered.sections)
         self._buffers, self._matrices = recorder.buffers, recorder.matrices
 

@@ -5,13 +5,18 @@ decides what runs together.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
 
 from octavo.execution.native.stages import (
     FlatOp,
     LinearStage,
     Lowered,
     Quantize,
+    Reorder,
     RowOp,
     RowSection,
     RowStage,
@@ -22,16 +27,26 @@ from octavo.execution.native.stages import (
 )
 from octavo.model.program import Add, Attention, Buffer, Dim, Linear, Logits, Op, Program
 
+Order = npt.NDArray[np.int32]
 
-def lower(program: Program, int8_weights: Collection[str]) -> Lowered:
-    """Lowers a program. `int8_weights` names the weights whose linears take int8 activations."""
+
+def lower(program: Program, int8_weights: Collection[str], input_orders: Mapping[str, Order] | None = None) -> Lowered:
+    """Lowers a program.
+
+    Args:
+        int8_weights: names of the weights whose linears take int8 activations.
+        input_orders: of weights that hold their inputs in another order: place in a row -> input.
+    """
     outputs = frozenset(program.outputs.values())
+    orders, order_of = distinct_orders(input_orders or {})
     flat = [low for op in program.ops for low in expand(op)]
+    flat = reorder_inputs(flat, order_of)
     flat = fold_adds(flat, outputs)
     flat = join_linears(flat)
     flat = quantize_inputs(flat, int8_weights)
-    sections = tuple(gather_sections(flat, program.buffers))
-    return Lowered(sections, find_local(sections) - outputs)
+    buffers = {**program.buffers, **reordered_buffers(flat, program.buffers)}
+    sections = tuple(gather_sections(flat, buffers))
+    return Lowered(sections, buffers, orders, find_local(sections) - outputs)
 
 
 def expand(op: Op) -> Iterator[FlatOp]:
@@ -45,6 +60,37 @@ def expand(op: Op) -> Iterator[FlatOp]:
                 yield Softcap(out, softcap)
         case _:
             yield op
+
+
+def distinct_orders(input_orders: Mapping[str, Order]) -> tuple[tuple[Order, ...], dict[str, int]]:
+    """The orders that differ, and which of them each weight has: q, k and v share theirs as they share their input."""
+    by_content: dict[bytes, int] = {}
+    order_of = {name: by_content.setdefault(order.tobytes(), len(by_content)) for name, order in input_orders.items()}
+    distinct = {number: input_orders[name] for name, number in order_of.items()}
+    return tuple(distinct[number] for number in range(len(by_content))), order_of
+
+
+def reorder_inputs(ops: Sequence[FlatOp], order_of: Mapping[str, int]) -> list[FlatOp]:
+    """Lets a linear whose weight has another order read a reordered copy of its input, made once per content."""
+    reordered: list[FlatOp] = []
+    current: set[Reorder] = set()
+    for op in ops:
+        order = order_of.get(op.segments[0].weight) if isinstance(op, LinearStage) else None
+        if isinstance(op, LinearStage) and order is not None:
+            copy = Reorder(op.x, order, f"{op.x} in order {order}")
+            if copy not in current:
+                reordered.append(copy)
+                current.add(copy)
+            op = LinearStage(copy.out, op.segments)
+        written = access(op).writes
+        current = {copy for copy in current if copy.x not in written}
+        reordered.append(op)
+    return reordered
+
+
+def reordered_buffers(ops: Sequence[FlatOp], buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
+    """The buffers of the reordered copies."""
+    return {op.out: replace(buffers[op.x], name=op.out) for op in ops if isinstance(op, Reorder)}
 
 
 def fold_adds(ops: Sequence[FlatOp], outputs: Collection[str]) -> list[FlatOp]:

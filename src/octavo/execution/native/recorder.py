@@ -1,13 +1,23 @@
 """Recording: tells the native executor about buffers, weights and sections, by index instead of by name."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from octavo import _native
 from octavo.execution.native.rope_table import rope_table
-from octavo.execution.native.stages import LinearStage, Quantize, RowSection, RowStage, Section, Softcap, int8_form
+from octavo.execution.native.stages import (
+    LinearStage,
+    Lowered,
+    Quantize,
+    Reorder,
+    RowSection,
+    RowStage,
+    Section,
+    Softcap,
+    int8_form,
+)
 from octavo.execution.weights import LoadedWeight
 from octavo.model.program import (
     Add,
@@ -33,18 +43,19 @@ class Recorder:
         native: _native.Executor,
         program: Program,
         weights: Mapping[str, LoadedWeight],
-        local: Collection[str],
+        lowered: Lowered,
         max_positions: int,
         borrowed: Mapping[str, tuple[_native.Executor, int]],
     ) -> None:
         """
         Args:
-            local: names of the buffers and int8 forms that need memory for one block of rows only.
+            lowered: the program as it is recorded.
             borrowed: matrices that a built executor holds, by name: that executor, and their index there.
         """
         self._native = native
         self._program = program
-        self._local = local
+        self._local = lowered.local
+        self._orders = lowered.orders
         self._weights = weights
         self._max_positions = max_positions
         self._borrowed = borrowed
@@ -54,10 +65,10 @@ class Recorder:
         self._turns: dict[int, int] = {}
         self._panels: dict[str, int] = {}
         self.buffers = {
-            name: native.add_buffer(rows=buffer.dim == "rows", width=buffer.width, local=name in local)
-            for name, buffer in program.buffers.items()
+            name: native.add_buffer(rows=buffer.dim == "rows", width=buffer.width, local=name in lowered.local)
+            for name, buffer in lowered.buffers.items()
         }
-        """Native index of each buffer of the program."""
+        """Native index of each buffer of the program, and of those that lowering added."""
         self._record_op: dict[type, Callable[[Any], None]] = {
             RowSection: self._section,
             RowStage: self._row_stage,
@@ -72,6 +83,7 @@ class Recorder:
             SelectRows: self._select,
             Softcap: self._softcap,
             Quantize: self._quantize,
+            Reorder: self._reorder,
         }
 
     def record(self, sections: Iterable[Section]) -> None:
@@ -133,6 +145,9 @@ class Recorder:
 
     def _softcap(self, op: Softcap) -> None:
         self._native.softcap(x=self.buffers[op.x], cap=op.cap)
+
+    def _reorder(self, op: Reorder) -> None:
+        self._native.reorder(x=self.buffers[op.x], order=self._orders[op.order], out=self.buffers[op.out])
 
     def _quantize(self, op: Quantize) -> None:
         if op.x not in self._panels:

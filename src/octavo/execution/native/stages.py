@@ -3,13 +3,17 @@
 Ops that need no lowering are those of `octavo.model.program`; buffers and weights keep their names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from octavo.model.dataflow import reads, writes
 from octavo.model.program import (
     Add,
     Attention,
+    Buffer,
     CacheWrite,
     Dim,
     Embed,
@@ -36,6 +40,15 @@ class Softcap:
 
 
 @dataclass(frozen=True)
+class Reorder:
+    """out[i] = x[order[i]]: inputs as the blocks of a weight hold them. `order` indexes `Lowered.orders`."""
+
+    x: str
+    order: int
+    out: str
+
+
+@dataclass(frozen=True)
 class Segment:
     """One weight of a `LinearStage`: out = x @ weight.T (+ bias) (+ out)."""
 
@@ -53,7 +66,7 @@ class LinearStage:
     segments: tuple[Segment, ...]
 
 
-RowOp = Embed | RmsNorm | Rope | CacheWrite | GatedActivation | Add | SelectRows | Quantize | Softcap
+RowOp = Embed | RmsNorm | Rope | CacheWrite | GatedActivation | Add | SelectRows | Quantize | Softcap | Reorder
 """Ops whose row r reads and writes row r alone (SelectRows: reads a row that an earlier stage wrote)."""
 
 
@@ -84,6 +97,10 @@ class Lowered:
     """A program as the native core runs it."""
 
     sections: tuple[Section, ...]
+    buffers: Mapping[str, Buffer]
+    """The program's, and those that hold reordered inputs."""
+    orders: tuple[npt.NDArray[np.int32], ...]
+    """Orders of inputs that weights are stored in."""
     local: frozenset[str]
     """Buffers and int8 forms that carry nothing from one section to another: memory for one block is enough."""
 
@@ -108,6 +125,8 @@ def access(op: FlatOp) -> Access:
             return Access((x,), (x,))
         case Quantize(x=x):
             return Access((x,), (int8_form(x),))
+        case Reorder(x=x, out=out):
+            return Access((x,), (out,))
         case LinearStage(x=x, segments=segments):
             added = tuple(s.out for s in segments if s.add)
             return Access((x, int8_form(x), *added), tuple(s.out for s in segments))

@@ -141,4 +141,4 @@ class ReferenceExecutor:
 
 def _dense(weight: LoadedWeight, arithmetic: Arithmetic) -> DenseWeight:
     rounds = arithmetic is Arithmetic.QUANTISED and not weight.type.is_float
-    return DenseWeight(np.ascontiguousarray(weight.float32()), rounds)
+    return DenseWeight(np.ascontiguousarray(weight.float32()), rounds, weight.input_order)

@@ -34,6 +34,8 @@ class DenseWeight:
 
     values: Float32
     rounds_inputs: bool
+    input_order: Int32 | None = None
+    """The order in which inputs are rounded together, where it is not their own."""
 
 
 @dataclass
@@ -53,8 +55,16 @@ class Machine:
 
 
 def _matmul(x: Float32, weight: DenseWeight) -> Float32:
-    product: Float32 = (round_activations(x) if weight.rounds_inputs else x) @ weight.values.T
+    product: Float32 = (_rounded(x, weight.input_order) if weight.rounds_inputs else x) @ weight.values.T
     return product
+
+
+def _rounded(x: Float32, order: Int32 | None) -> Float32:
+    if order is None:
+        return round_activations(x)
+    rounded = np.empty_like(x)
+    rounded[:, order] = round_activations(x[:, order])
+    return rounded
 
 
 def _embed(m: Machine, op: Embed) -> None:
