@@ -30,9 +30,11 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class IntegerTensor:
-    """One stored tensor of whole numbers: a table, no weight."""
+    """One stored tensor of whole numbers: a table, or codes that are a weight only together with others."""
 
     name: str
+    stored: str
+    """The file's name of the dtype; 8-bit floats are codes, too."""
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     nbytes: int
@@ -67,6 +69,15 @@ class Checkpoint(Protocol):
         """The tensor dequantised to float32, in its shape. KeyError where there is no such tensor."""
         ...
 
+    @property
+    def code_tensors(self) -> Mapping[str, IntegerTensor]:
+        """Codes of which quantised weights are made, where the metadata says how; they are not among `tensors`."""
+        ...
+
+    def codes(self, name: str) -> NDArray[Any]:
+        """One of `code_tensors` as stored, a read-only view in its shape. KeyError where there is no such tensor."""
+        ...
+
 
 class MappedCheckpoint:
     """The `Checkpoint` that the readers build: infos, metadata and the mappings that hold the bytes."""
@@ -78,12 +89,14 @@ class MappedCheckpoint:
         tensors: Mapping[str, TensorInfo],
         files: Mapping[Path, MappedFile],
         integer_tensors: Mapping[str, IntegerTensor] | None = None,
+        code_tensors: Mapping[str, IntegerTensor] | None = None,
     ) -> None:
         self._format = file_format
         self._metadata = metadata
         self._tensors = tensors
         self._files = files
         self._integer_tensors = integer_tensors or {}
+        self._code_tensors = code_tensors or {}
 
     @property
     def format(self) -> str:
@@ -112,6 +125,14 @@ class MappedCheckpoint:
 
     def integers(self, name: str) -> NDArray[np.int64]:
         """A tensor of whole numbers, in its shape. KeyError where there is no such tensor."""
-        info = self._integer_tensors[name]
-        stored = self._files[info.file].view(info.offset, info.nbytes)
-        return stored.view(info.dtype).reshape(info.shape).astype(np.int64)
+        return self._stored(self._integer_tensors[name]).astype(np.int64)
+
+    @property
+    def code_tensors(self) -> Mapping[str, IntegerTensor]:
+        return self._code_tensors
+
+    def codes(self, name: str) -> NDArray[Any]:
+        return self._stored(self._code_tensors[name])
+
+    def _stored(self, info: IntegerTensor) -> NDArray[Any]:
+        return self._files[info.file].view(info.offset, info.nbytes).view(info.dtype).reshape(info.shape)

@@ -1,4 +1,4 @@
-"""safetensors: float tensors behind a JSON header, possibly in several shards listed by an index.
+"""safetensors: tensors behind a JSON header, possibly in several shards listed by an index.
 
 Source: the safetensors format description (README of the safetensors repository). Layout:
 
@@ -10,7 +10,8 @@ The data must be covered by the tensors without holes or overlaps, as the format
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,21 @@ _MAX_HEADER_BYTES = 100_000_000
 _MAX_DIMS = 8
 _MAX_FILE_BYTES = 1 << 48
 _TYPES = {"F32": TensorType.F32, "F16": TensorType.F16, "BF16": TensorType.BF16}
-_INTEGER_TYPES = {"BOOL": np.dtype(np.bool_), "I32": np.dtype("<i4"), "I64": np.dtype("<i8")}
+_INTEGER_TYPES: Mapping[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+}
+_CODE_TYPES: Mapping[str, np.dtype[Any]] = {
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "F8_E4M3": np.dtype("u1"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+}
+"""Of tensors that quantised weights are made of."""
+QUANTISATION_KEYS = ("quantization_config", "compression_config")
+"""Keys of config.json that say how weights are made of codes. The second is what old files call the first."""
 _OTHER_DTYPES = frozenset(
     {"BOOL", "U8", "I8", "I16", "U16", "I32", "U32", "I64", "U64", "F64", "C64"}
     | {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4"}
@@ -43,7 +58,8 @@ _Tensor = TensorInfo | IntegerTensor
 def open_safetensors(files: Sequence[Path], integers: Collection[str] = ()) -> MappedCheckpoint:
     """Opens a Hugging Face model: the given files, or all shards where an index lies beside them.
 
-    The metadata is the folder's config.json. Errors as in `open_checkpoint`.
+    The metadata is the folder's config.json. Where it says that weights are quantised, tensors may also hold codes.
+    Errors as in `open_checkpoint`.
 
     Args:
         integers: names of tensors that may hold whole numbers; any other that does is an error.
@@ -53,17 +69,21 @@ def open_safetensors(files: Sequence[Path], integers: Collection[str] = ()) -> M
     weight_map = _read_weight_map(index_path) if index_path.is_file() else None
     shards = files if weight_map is None else _shards(index_path, weight_map)
     mapped = {path: MappedFile(path) for path in shards}
+    metadata = read_json_object(folder / "config.json")
+    kinds = _Kinds(integers, codes=any(metadata.get(key) is not None for key in QUANTISATION_KEYS))
     found: dict[str, _Tensor] = {}
     for file in mapped.values():
-        for info in _read_shard(file, integers):
+        for info in _read_shard(file, kinds):
             if info.name in found:
                 raise file.bad(info.offset, f"tensor {info.name!r} is also in {found[info.name].file}")
             found[info.name] = info
     if weight_map is not None:
         _check_index(index_path, weight_map, found)
     tensors = {name: info for name, info in found.items() if isinstance(info, TensorInfo)}
-    tables = {name: info for name, info in found.items() if isinstance(info, IntegerTensor)}
-    return MappedCheckpoint("safetensors", read_json_object(folder / "config.json"), tensors, mapped, tables)
+    others = {name: info for name, info in found.items() if isinstance(info, IntegerTensor)}
+    tables = {name: info for name, info in others.items() if name in integers}
+    codes = {name: info for name, info in others.items() if name not in integers}
+    return MappedCheckpoint("safetensors", metadata, tensors, mapped, tables, codes)
 
 
 def _read_weight_map(index_path: Path) -> dict[str, str]:
@@ -90,7 +110,23 @@ def _check_index(index_path: Path, weight_map: Mapping[str, str], tensors: Mappi
             raise ModelFileError(f"says that tensor {name!r} is in {shard}, which is not so", str(index_path))
 
 
-def _read_shard(file: MappedFile, integers: Collection[str]) -> list[_Tensor]:
+@dataclass(frozen=True)
+class _Kinds:
+    """Which tensors may hold something else than floats."""
+
+    tables: Collection[str]
+    """Names of tensors that may hold whole numbers."""
+    codes: bool
+    """Whether any tensor may hold codes."""
+
+    def of(self, name: str) -> Mapping[str, np.dtype[Any]]:
+        """Types besides floats that a tensor of this name may have, by the file's names for them."""
+        if name in self.tables:
+            return _INTEGER_TYPES
+        return _CODE_TYPES if self.codes else {}
+
+
+def _read_shard(file: MappedFile, kinds: _Kinds) -> list[_Tensor]:
     cursor = Cursor(file)
     length = cursor.scalar(_HEADER_LENGTH, "header length")
     if not 2 <= length <= min(cursor.remaining, _MAX_HEADER_BYTES):
@@ -98,17 +134,18 @@ def _read_shard(file: MappedFile, integers: Collection[str]) -> list[_Tensor]:
     header = parse_json_object(file.data[8 : 8 + length], file.path, 8)
     header.pop("__metadata__", None)
     data_start = 8 + length
-    infos = [_tensor_info(file, name, entry, data_start, name in integers) for name, entry in header.items()]
+    infos = [_tensor_info(file, name, entry, data_start, kinds) for name, entry in header.items()]
     _check_coverage(file, infos, data_start)
     return infos
 
 
-def _tensor_info(file: MappedFile, name: str, entry: Any, data_start: int, may_be_integers: bool) -> _Tensor:
+def _tensor_info(file: MappedFile, name: str, entry: Any, data_start: int, kinds: _Kinds) -> _Tensor:
     if not isinstance(entry, dict):
         raise file.bad(8, f"header entry {name!r} is no object. Fetch the file again")
-    dtype = entry.get("dtype")
-    integers = _INTEGER_TYPES.get(dtype) if may_be_integers and isinstance(dtype, str) else None
-    kind = _tensor_type(file, name, dtype) if integers is None else integers
+    dtype, others = entry.get("dtype"), kinds.of(name)
+    if not isinstance(dtype, str):
+        raise file.bad(8, f"tensor {name!r} has the unknown dtype {dtype!r}. Fetch the file again")
+    kind = others[dtype] if dtype in others else _tensor_type(file, name, dtype, others)
     shape = _naturals(file, name, "shape", entry.get("shape"))
     offsets = _naturals(file, name, "data_offsets", entry.get("data_offsets"))
     nbytes = prod(shape) * (kind.block_bytes if isinstance(kind, TensorType) else kind.itemsize)
@@ -121,15 +158,16 @@ def _tensor_info(file: MappedFile, name: str, entry: Any, data_start: int, may_b
     begin = data_start + offsets[0]
     if isinstance(kind, TensorType):
         return TensorInfo(name, kind, shape, nbytes, file.path, begin)
-    return IntegerTensor(name, kind, shape, nbytes, file.path, begin)
+    return IntegerTensor(name, dtype, kind, shape, nbytes, file.path, begin)
 
 
-def _tensor_type(file: MappedFile, name: str, dtype: Any) -> TensorType:
-    if isinstance(dtype, str) and dtype in _TYPES:
+def _tensor_type(file: MappedFile, name: str, dtype: str, others: Iterable[str]) -> TensorType:
+    if dtype in _TYPES:
         return _TYPES[dtype]
-    if isinstance(dtype, str) and dtype in _OTHER_DTYPES:
+    if dtype in _OTHER_DTYPES:
+        readable = ", ".join((*_TYPES, *others))
         raise UnsupportedModelError(
-            f"{file.path}: tensor {name!r} is stored as {dtype}; Octavo reads safetensors in {', '.join(_TYPES)}"
+            f"{file.path}: tensor {name!r} is stored as {dtype}; Octavo reads safetensors in {readable}"
         )
     raise file.bad(8, f"tensor {name!r} has the unknown dtype {dtype!r}. Fetch the file again")
 
