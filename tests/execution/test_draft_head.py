@@ -159,7 +159,12 @@ FAULTS: dict[str, tuple[RandomHead, dict[str, object], type[ModelError], str]] =
     ),
     "architecture": (EAGLE, {"architectures": ["MambaForCausalLM"]}, UnsupportedModelError, "is no draft head"),
     "activation": (EAGLE, {"hidden_act": "gelu"}, UnsupportedModelError, "hidden_act='gelu' asks for a feature"),
-    "quantisation": (EAGLE, {"quantization_config": {"bits": 4}}, UnsupportedModelError, "quantization_config"),
+    "quantisation": (
+        EAGLE,
+        {"quantization_config": {"quant_method": "hqq"}},
+        UnsupportedModelError,
+        "quant_method='hqq'",
+    ),
     "rotary scaling": (
         EAGLE,
         {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},

@@ -267,8 +267,6 @@ HF_FEATURES = [
     ("llama", "attention_bias", True),
     ("llama", "mlp_bias", True),
     ("llama", "hidden_act", "gelu"),
-    ("llama", "quantization_config", {"quant_method": "awq"}),
-    ("qwen2", "quantization_config", {"quant_method": "gptq"}),
     ("llama", "num_local_experts", 8),
     ("qwen2", "num_experts", 60),
     ("qwen2", "use_sliding_window", True),

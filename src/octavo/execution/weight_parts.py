@@ -25,6 +25,10 @@ class StoredMatrix:
     type: TensorType
     raw: npt.NDArray[np.uint8]
     """Rows one after the other."""
+    input_order: npt.NDArray[np.int32] | None = None
+    """See `LoadedWeight.input_order`."""
+    packed: bool = False
+    """Whether it was put together from quantised tensors, none of which it is."""
 
 
 def matrix_part(stored: StoredMatrix, transform: Transform, shape: tuple[int, ...]) -> StoredMatrix:
@@ -52,6 +56,11 @@ def vector_part(values: npt.NDArray[np.float32], transform: Transform) -> npt.ND
 
 def _columns(stored: StoredMatrix, columns: Columns, shape: tuple[int, ...]) -> StoredMatrix:
     """They must be whole blocks of the format."""
+    if stored.input_order is not None:
+        raise UnsupportedModelError(
+            f"{stored.name} is quantised with its inputs in another order (g_idx), so that a part of them cannot be"
+            " taken. Take a model quantised without act-order"
+        )
     rows = stored.raw.reshape(-1, stored.type.num_bytes((columns.width,)))
     start, stop = (stored.type.num_bytes((place,)) for place in (columns.start, columns.stop))
     return replace(stored, raw=np.ascontiguousarray(rows[:, start:stop]).reshape(-1))
@@ -63,6 +72,11 @@ def _rows(stored: StoredMatrix, rows: Rows, shape: tuple[int, ...]) -> StoredMat
 
 
 def _transposed(stored: StoredMatrix, transposed: Transposed, shape: tuple[int, ...]) -> StoredMatrix:
+    if stored.packed:
+        raise UnsupportedModelError(
+            f"{stored.name} is quantised, of an architecture whose files hold matrices as [in, out]: which way it lies"
+            " cannot be told. Take an unquantised model, with --quantization"
+        )
     if stored.type not in _ELEMENTS:
         raise UnsupportedModelError(
             f"tensor {stored.name} is stored as [in, out] in {stored.type.name}, whose blocks then lie across;"

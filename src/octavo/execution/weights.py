@@ -1,8 +1,9 @@
 """From a checkpoint to a program and its weights, in the number formats that executors compute with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +11,10 @@ import numpy.typing as npt
 from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.execution.loader import Checkpoint
 from octavo.execution.quant import TensorType, dequantize, to_native
+from octavo.execution.quant_methods import encode, packed_weights
 from octavo.execution.weight_parts import StoredMatrix, matrix_part, vector_part
 from octavo.model.header import CheckpointHeader, Naming
-from octavo.model.program import Program, Weight
+from octavo.model.program import Embed, Program, Weight
 from octavo.model.registry import define_model
 from octavo.model.sources import UnpermuteHeads, WeightSource
 
@@ -37,13 +39,21 @@ class LoadedWeight:
     """`[type.num_bytes(shape)]`: rows one after the other, as they stand in the file."""
     row_order: npt.NDArray[np.int32] | None = None
     """Output row -> row in `raw`, `[out]`; None: the same."""
+    input_order: npt.NDArray[np.int32] | None = None
+    """Place in a row of `raw` -> input, `[in]`; None: the same. Blocks of a format then hold inputs that are no
+    neighbours, so activations are put in this order before they are rounded block by block."""
     mapped: bool = False
     """Whether `raw` is a view of a mapped file, whose pages can be given back and read again."""
 
     def float32(self) -> npt.NDArray[np.float32]:
         """The weight's exact values, in its shape and in output order."""
-        values = dequantize(self.type, self.raw, self.shape)
-        return values if self.row_order is None else values[self.row_order]
+        stored = dequantize(self.type, self.raw, self.shape)
+        values = stored if self.row_order is None else stored[self.row_order]
+        if self.input_order is None:
+            return values
+        placed = np.empty_like(values)
+        placed[:, self.input_order] = values
+        return placed
 
 
 def load_model(checkpoint: Checkpoint) -> tuple[Program, dict[str, LoadedWeight]]:
@@ -57,7 +67,18 @@ def load_model(checkpoint: Checkpoint) -> tuple[Program, dict[str, LoadedWeight]
     definition = define_model(checkpoint_header(checkpoint))
     program = definition.program
     weights = read_weights(checkpoint, program.name, program.weights, definition.sources, definition.ignored_tensors)
+    _check_tables(program, weights)
     return program, weights
+
+
+def _check_tables(program: Program, weights: Mapping[str, LoadedWeight]) -> None:
+    """Rows of an embedding are taken as they stand."""
+    for op in program.ops:
+        if isinstance(op, Embed) and weights[op.weight].input_order is not None:
+            raise UnsupportedModelError(
+                f"{program.name}: the embedding table {op.weight} is quantised with its inputs in another order"
+                " (g_idx), which Octavo reads for linear layers only. Take a model whose embeddings are not quantised"
+            )
 
 
 def read_weights(
@@ -79,7 +100,8 @@ def read_weights(
     header = checkpoint_header(checkpoint)
     _check_tensors(header, name, weights, sources)
     _check_left_over(header, name, sources, ignored_tensors)
-    return {weight: _load(checkpoint, sources[weight], spec) for weight, spec in weights.items()}
+    read = _matrix_reader(checkpoint)
+    return {weight: _load(checkpoint, read, sources[weight], spec) for weight, spec in weights.items()}
 
 
 def checkpoint_header(checkpoint: Checkpoint) -> CheckpointHeader:
@@ -87,11 +109,13 @@ def checkpoint_header(checkpoint: Checkpoint) -> CheckpointHeader:
     metadata = {key: _plain(value) for key, value in checkpoint.metadata.items() if not key.startswith("tokenizer.")}
     factors = checkpoint.float32(_ROPE_FACTORS) if _ROPE_FACTORS in checkpoint.tensors else None
     first = next(iter(checkpoint.tensors.values()), None)
+    packed = packed_weights(checkpoint)
+    plain = {name: info.shape for name, info in checkpoint.tensors.items() if name not in packed.hidden}
     return CheckpointHeader(
         path="checkpoint" if first is None else str(first.file),
         naming=Naming(checkpoint.format),
         metadata=metadata,
-        shapes={name: info.shape for name, info in checkpoint.tensors.items()},
+        shapes=plain | {name: weight.shape for name, weight in packed.weights.items()},
         rope_factors=None if factors is None else tuple(factors.reshape(-1).tolist()),
     )
 
@@ -139,15 +163,29 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-def _load(checkpoint: Checkpoint, source: WeightSource, weight: Weight) -> LoadedWeight:
+def _load(
+    checkpoint: Checkpoint, read: Callable[[str], StoredMatrix], source: WeightSource, weight: Weight
+) -> LoadedWeight:
     if len(weight.shape) == 1:
         return _vector(checkpoint.float32(source.name), source, weight)
-    in_file = checkpoint.raw(source.name)
-    stored = StoredMatrix(source.name, checkpoint.tensors[source.name].type, in_file)
+    stored = read(source.name)
     part = matrix_part(stored, source.transform, weight.shape)
     tensor_type, raw = to_native(part.type, part.raw, weight.shape)
-    is_mapped = np.may_share_memory(raw, in_file)
-    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight), mapped=is_mapped)
+    is_mapped = not stored.packed and np.may_share_memory(raw, stored.raw)
+    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight), part.input_order, is_mapped)
+
+
+def _matrix_reader(checkpoint: Checkpoint) -> Callable[[str], StoredMatrix]:
+    """Reads matrices by name. The last one is kept: parts of a fused tensor follow each other."""
+    packed = packed_weights(checkpoint).weights
+
+    @lru_cache(maxsize=1)
+    def read(name: str) -> StoredMatrix:
+        if name in packed:
+            return encode(name, packed[name].read())
+        return StoredMatrix(name, checkpoint.tensors[name].type, checkpoint.raw(name))
+
+    return read
 
 
 def _vector(values: npt.NDArray[np.float32], source: WeightSource, weight: Weight) -> LoadedWeight:

@@ -71,8 +71,6 @@ def hf_sizes(fields: Fields) -> Sizes:
     """Sizes from config.json; raises as `gguf_sizes`."""
     for key in ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size"):
         fields.accept(key, 0)
-    for key in ("quantization_config", "compression_config"):
-        fields.accept(key)
     fields.accept("pruned_heads", {})
     fields.accept("is_encoder_decoder", False)
     fields.accept("add_cross_attention", False)
