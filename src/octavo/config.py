@@ -36,6 +36,12 @@ def _one_of(known: tuple[str, ...]) -> str:
     return f"must be one of {', '.join(known)}"
 
 
+Quantization = Literal[
+    "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "q3_k", "q2_k", "f16", "bf16", "f32"
+]
+"""Types that models are quantised to; `octavo.execution.quant.recipe.TYPES` are the same."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """Which model, and how its words are handled."""
@@ -48,6 +54,9 @@ class ModelConfig:
     """Longest prompt + output in tokens; None: the largest that the model and the KV memory allow."""
     chat_template: str | None = None
     """A jinja template (text or path) in place of the model's own."""
+    quantization: Quantization | None = None
+    """Type to quantise the weights to while the model loads, as `octavo quantize --to` would write them; None: they
+    are computed with as they are stored."""
     skip_tokenizer_init: bool = False
     """Token ids in, token ids out; no tokenizer is loaded."""
     seed: int | None = None

@@ -9,7 +9,7 @@ import typer
 
 import octavo
 import octavo.log
-from octavo.cli import bench, chat, complete, doctor, explain, key, ledger, models, pull, run_batch, serve
+from octavo.cli import bench, chat, complete, doctor, explain, key, ledger, models, pull, quantize, run_batch, serve
 from octavo.cli.terminal import prepare_streams
 from octavo.cli.usage_errors import UsageError, one_line
 from octavo.errors import DownloadError, EngineDeadError, OctavoError, RequestFailedError
@@ -62,6 +62,7 @@ app.command()(serve.serve)
 app.command("run-batch")(run_batch.run_batch)
 app.command()(models.models)
 app.command()(pull.pull)
+app.command()(quantize.quantize)
 app.command()(doctor.doctor)
 app.command()(ledger.ledger)
 app.command()(explain.explain)

@@ -25,6 +25,7 @@ from octavo.engine.machine_rates import kept_rates
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
+from octavo.engine.quantization import quantised_at_load, quantised_name
 from octavo.engine.second_model import FirstModel, SecondModel, load_second
 from octavo.engine.speculation import draft_counts_of, proposer_of, require_known
 from octavo.engine.start_log import PhaseTimes, warn_of_threads
@@ -87,7 +88,10 @@ def build_core(
         file = file_of(config.execution.profile)
         if file is not None:
             core.trace_file = TraceFile(file, info.served_model_names[0], core.profiler)
-        return core, replace(info, step_metrics=steps.info, cache_config=_cache_config(config.cache))
+        named = config.model.quantization or ""
+        return core, replace(
+            info, step_metrics=steps.info, cache_config=_cache_config(config.cache), quantization=named
+        )
 
 
 def _build(
@@ -104,15 +108,15 @@ def _build(
     times = PhaseTimes(clock())
     checkpoint = open_checkpoint(files.files)
     times.mark("open", clock())
-    program, weights = load_model(checkpoint)
-    first = Loaded(program, weights)
+    machine = describe_machine()
+    threads, isa = _threads(config, machine.usable_cores), _native.resolve_isa(config.execution.isa)
+    first = _load(config, checkpoint, threads)
+    program = first.program
     valid_vocab_size = min(program.vocab_size, _tokenizer_size(config, files, checkpoint, program))
     processors = load_processors(config.execution.logits_processors, valid_vocab_size)
     second = load_second(FirstModel(config, files, first, valid_vocab_size))
     first, beside = (first, None) if second is None else (second.first, second.loaded)
     times.mark("program", clock())
-    machine = describe_machine()
-    threads, isa = _threads(config, machine.usable_cores), _native.resolve_isa(config.execution.isa)
     config = replace(config, scheduler=with_step_size(config.scheduler, _programs(first, beside), threads, isa))
     draft_bytes = 0 if second is None else second.num_weight_bytes
     num_weight_bytes = sum(weight_bytes(first.weights).values()) + draft_bytes
@@ -170,6 +174,11 @@ def _build(
     )
     prices = _prices(first, memory, scheduler, machine)
     return EngineCore(scheduler, runner, clock, publisher, desk, grammars, recorder, executors.profiler(), prices), info
+
+
+def _load(config: EngineConfig, checkpoint: Checkpoint, threads: int) -> Loaded:
+    program, stored = load_model(checkpoint)
+    return Loaded(program, quantised_at_load(config.model.quantization, program, stored, threads))
 
 
 def _prices(first: Loaded, memory: MemoryPlan, scheduler: Scheduler, machine: CpuMachine) -> LedgerPrices:
@@ -267,6 +276,7 @@ def _fingerprint(
     config: EngineConfig, memory: MemoryPlan, files: ModelFiles, first: Loaded, second: SecondModel | None
 ) -> str:
     name = weights_name(files, lasting=config.cache.kv_disk_path is not None)
+    name = quantised_name(name, config.model.quantization)
     model = Computed(name, first.program, first.weights)
     if second is None:
         return numerics_fingerprint(model, memory.layout, config.execution.executor)

@@ -77,6 +77,8 @@ class EngineInfo:
     isa: str
     hidden_size: int = 0
     """Numbers in the vector of a prompt."""
+    quantization: str = ""
+    """What the weights were quantised to as they were loaded; empty: they are as they are stored."""
     kv_dtype: str = "fp16"
     """Number format of K and V."""
     kv_tiers: tuple[KVTierInfo, ...] = ()
@@ -119,7 +121,7 @@ class EngineInfo:
         full_length = f"{self.num_full_length_requests:,} of full length"
         chosen = [
             f"{', '.join(self.served_model_names)}: {_count(self.threads, 'thread')} ({self.isa})",
-            f"{_size(self.weight_bytes)} weights",
+            f"{_size(self.weight_bytes)} weights" + (f" ({self.quantization} at load)" if self.quantization else ""),
             f"KV {_size(self.kv_bytes)} = {self.num_kv_tokens:,} tokens ({full_length})",
             f"context {self.max_model_len:,}",
             f"{self.max_num_batched_tokens:,}-token steps",

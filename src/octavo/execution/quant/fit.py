@@ -33,6 +33,9 @@ from octavo.execution.quant.layout import LAYOUTS, pieces
 from octavo.execution.quant.quantize import quantize
 from octavo.execution.quant.types import TensorType
 
+FIT_VERSION = 1
+"""Goes up whenever the same weights get other bytes: models that are quantised as they load then compute other bits."""
+
 
 def fit(tensor_type: TensorType, values: NDArray[np.float32], *, isa: str = "auto") -> NDArray[np.uint8]:
     """The bytes of `values` in `tensor_type`, flat; a block's bytes depend on its own weights alone.

@@ -35,4 +35,5 @@ class Models:
             "root": info.model,
             "parent": None,
             "max_model_len": info.max_model_len,
+            "quantization": info.quantization or None,
         }

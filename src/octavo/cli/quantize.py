@@ -1,0 +1,108 @@
+"""`octavo quantize`: a model in another number format."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli.flags import with_config_file
+from octavo.cli.terminal import download_progress
+from octavo.config import Quantization, choices
+
+if TYPE_CHECKING:
+    from octavo.hub import ModelFiles
+
+Types = Enum("Types", {name: name for name in choices(Quantization)})  # type: ignore[misc]
+Formats = Enum("Formats", {"gguf": "gguf", "safetensors": "safetensors"})
+
+_ENDINGS = {"gguf": ".gguf", "safetensors": ""}
+
+
+@with_config_file
+def quantize(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name as `octavo models` explains them.")],
+    to: Annotated[Types, typer.Option("--to", help="Type of the matrices.", case_sensitive=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to [default: MODEL-TYPE.gguf here].", show_default=False),
+    ] = None,
+    format: Annotated[Formats, typer.Option("--format", help="File format of the result.")] = Formats.gguf,  # noqa: A002
+    output_type: Annotated[
+        Types | None,
+        typer.Option(
+            "--output-type", help="Of the matrix that gives the logits [default: --to, at least q6_k].",
+            show_default=False, case_sensitive=False,
+        ),
+    ] = None,
+    embedding_type: Annotated[
+        Types | None,
+        typer.Option(
+            "--embedding-type", help="Of the token embedding, if it is not that matrix, too [default: --to].",
+            show_default=False, case_sensitive=False,
+        ),
+    ] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="[default: all cores].", min=1, max=256)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is at --output.")] = False,
+) -> None:  # fmt: skip
+    """Write a model in another number format: any that Octavo reads, into a GGUF file or a safetensors folder.
+
+    \b
+    Examples:
+      octavo quantize smollm2-135m --to q4_k
+      octavo quantize ./llama-folder --to q5_k --output llama-q5_k.gguf
+    """
+    from octavo import hub
+    from octavo.conversion import quantise_model
+    from octavo.conversion.plan import Source
+    from octavo.execution.quant.recipe import Recipe, named_type
+    from octavo.platform.cpu import describe_machine
+
+    optional = {"output_type": output_type, "embedding_type": embedding_type}
+    types = {field: None if kind is None else named_type(field, kind.value) for field, kind in optional.items()}
+    recipe = Recipe(named_type("to", to.value), output=types["output_type"], embedding=types["embedding_type"])
+    with download_progress() as progress:
+        files = hub.resolve(model, progress=progress)
+    path = output or Path(f"{_plain_name(files)}-{to.value}{_ENDINGS[format.value]}")
+    with _writing(path.name) as on_written:
+        done = quantise_model(
+            Source(files.name, files.folder, files.files),
+            recipe,
+            path,
+            file_format=format.value,
+            force=force,
+            threads=threads or describe_machine().usable_cores,
+            on_written=on_written,
+        )
+    share = done.num_bytes / done.num_source_bytes
+    types_told = ", ".join(f"{count} {name}" for name, count in sorted(done.types.items()))
+    print(f"{done.path}: {done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source); tensors: {types_told}")
+
+
+def _plain_name(files: "ModelFiles") -> str:
+    """Of a file or folder its name, of a repository its last part, without what stands behind it."""
+    name = files.name.rstrip("/").split("/")[-1].split(":")[0].split("@")[0]
+    return name.removesuffix(".gguf") or files.folder.resolve().name
+
+
+@contextmanager
+def _writing(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr while a file is written."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bars = Bars(*columns, console=Console(stderr=True))
+    task = bars.add_task(what, total=None)
+
+    def on_written(done: int, total: int) -> None:
+        bars.start()  # with the first bytes: a refusal leaves no empty line
+        bars.update(task, completed=done, total=total)
+
+    try:
+        yield on_written
+    finally:
+        bars.stop()

@@ -1,0 +1,104 @@
+"""The whole of a conversion: open, plan, write, verify, put into place."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from octavo.conversion.gguf_to_gguf import plan_gguf_to_gguf
+from octavo.conversion.plan import Checksums, GGUFPlan, Source
+from octavo.conversion.target import FIELD, check_place, write_whole
+from octavo.conversion.verify import program_of, verify
+from octavo.errors import ConfigError
+from octavo.execution.loader import Checkpoint, open_checkpoint
+from octavo.execution.loader.gguf_writer import write_gguf, written_bytes
+from octavo.execution.quant.recipe import FLOATS, Recipe
+from octavo.model.program import Program
+
+log = logging.getLogger(__name__)
+
+Format = Literal["gguf", "safetensors"]
+OnWritten = Callable[[int, int], None]
+"""Told of the bytes written so far and of all."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was written."""
+
+    path: Path
+    num_bytes: int
+    num_source_bytes: int
+    """Of all weight files of the source."""
+    types: dict[str, int]
+    """Number format -> how many tensors are in it."""
+
+
+def quantise_model(
+    source: Source,
+    recipe: Recipe,
+    output: Path,
+    *,
+    file_format: Format = "gguf",
+    force: bool = False,
+    threads: int = 1,
+    on_written: OnWritten = lambda done, total: None,
+) -> Conversion:
+    """Writes a model in another number format.
+
+    Raises:
+        ConfigError: nothing would change, or the result cannot be written to `output`.
+        ModelError: the source cannot be read, or not be said in the wanted format.
+    """
+    if output.resolve() in {file.resolve() for file in source.files} | {source.folder.resolve()}:
+        raise ConfigError(FIELD, str(output), "is the model itself; name another place")
+    check_place(output, force=force)  # before a big model is planned in vain
+    checkpoint = open_checkpoint(source.files)
+    program = program_of(checkpoint)
+    with ThreadPoolExecutor(threads) as pool:
+        plan = PLANNERS[checkpoint.format, file_format](source, checkpoint, recipe, pool)
+        _check_worth(plan, recipe)
+        size = written_bytes(plan.metadata, plan.tensors)
+        write_whole(output, size, partial(_write, plan, program, on_written), force=force)
+    return Conversion(output, size, sum(file.stat().st_size for file in source.files), _count_types(plan))
+
+
+Planner = Callable[[Source, Checkpoint, Recipe, ThreadPoolExecutor], GGUFPlan]
+PLANNERS: dict[tuple[str, str], Planner] = {("gguf", "gguf"): plan_gguf_to_gguf}
+"""(format of the source, format of the result) -> who plans it."""
+
+
+def _check_worth(plan: GGUFPlan, recipe: Recipe) -> None:
+    """
+    Raises:
+        ConfigError: no tensor would get another type.
+    """
+    wanted = recipe.weights.name.lower()
+    if not plan.changed:
+        raise ConfigError("to", wanted, "would change nothing: every matrix is in this or in fewer bits already")
+    twice = sorted({plan.stored[tensor.name].name for tensor in plan.changed} - {kind.name for kind in FLOATS})
+    if twice and recipe.weights not in FLOATS:
+        log.warning("%s is made from %s, which had lost some already: better from floats", wanted, ", ".join(twice))
+
+
+def _write(plan: GGUFPlan, program: Program, on_written: OnWritten, path: Path) -> None:
+    done, total = 0, sum(tensor.nbytes for tensor in plan.tensors)
+
+    def count(num_bytes: int) -> None:
+        nonlocal done
+        done += num_bytes
+        on_written(done, total)
+
+    checksums = Checksums()
+    write_gguf(path, plan.metadata, [checksums.watched(tensor) for tensor in plan.tensors], count)
+    verify([path], checksums.by_name, program)
+
+
+def _count_types(plan: GGUFPlan) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for tensor in plan.tensors:
+        counts[tensor.type.name] = counts.get(tensor.type.name, 0) + 1
+    return counts
