@@ -87,7 +87,7 @@ def test_fewer_bits_stay_fewer_and_a_second_loss_is_told(tmp_path: Path, caplog:
 def test_nothing_is_overwritten_or_left_behind(floats: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     out.write_bytes(b"precious")
-    with pytest.raises(ConfigError, match="output=.*is there already; name another place, or replace it with --force"):
+    with pytest.raises(ConfigError, match=r"output=.*is there already; name another place, or replace it with --force"):
         converted(floats, "Q8_0", out)
     assert out.read_bytes() == b"precious"
     converted(floats, "Q8_0", out, force=True)
@@ -118,7 +118,7 @@ def test_too_full_a_disk_is_told_before_anything_is_written(
     floats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
-    with pytest.raises(ConfigError, match="takes .* MB, but 0 MB are free there"):
+    with pytest.raises(ConfigError, match=r"takes .* MB, but 0 MB are free there"):
         converted(floats, "Q8_0", tmp_path / "out.gguf")
     assert not list(tmp_path.iterdir())
 
