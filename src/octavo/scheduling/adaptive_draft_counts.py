@@ -35,6 +35,9 @@ PROBE_AGE, PROBES = 4, 8
 these in a step."""
 AT_FIRST = Chances(0.9, 0.6, 0.9, 0.7)
 """What is expected of a proposer of which nothing is known."""
+PRUDENCE = 0.5
+"""How far from each other requests are thought to be, in the chance of a draft to be right: as a share of the greatest
+variance that goes with the mean."""
 LONG_MEMORY, MEMORY = 0.995, 0.97
 """What outcomes of everybody, and of one request, weigh when the next is known."""
 
@@ -77,6 +80,7 @@ class AdaptiveDraftCounts:
             return self._plan.again(candidates)
         costs = self._costs_of(num_requests)
         everybody = self._everybody.chances(AT_FIRST)
+        everybody = everybody._replace(first_right=_for_a_new_one(everybody.first_right))
         records = [self._record_of(request_id) for request_id, _ in candidates]
         chances = [record.chances(everybody) for record in records]
         chains = [(min(most, self._most), each) for (_, most), each in zip(candidates, chances, strict=True)]
@@ -86,7 +90,7 @@ class AdaptiveDraftCounts:
         for step in order[: choice.count]:
             counts[step.place] += 1
         if choice.may_probe:
-            _probe(costs, num_requests, records, chances, counts)
+            _probe(costs, records, counts)
         hold = HOLD - 1 if choice.holds and choice.count else 0
         num_steps = costs.looked(pays=choice.pays) + hold
         for record, count in zip(records, counts, strict=True):
@@ -116,6 +120,8 @@ class AdaptiveDraftCounts:
         record = self._requests.get(request_id)
         if record is not None:
             record.note(num_planned, num_drafted, num_right)
+            if num_right:  # more may be; a request is asked again after so many steps
+                self._costs[crowd_of(self._plan.num_requests)].rest_at_most(PROBE_AGE - 1)
         self._everybody.note(num_planned, num_drafted, num_right)
 
     def measured(self, num_tokens: int, num_requests: int, num_drafts: int, seconds: float) -> None:
@@ -140,7 +146,7 @@ class _Plan:
     def __init__(
         self, num_requests: int, candidates: Sequence[Candidate], planned: PlannedDrafts, num_steps: int
     ) -> None:
-        self._num_requests = num_requests
+        self.num_requests = num_requests
         self._names = [name for name, _ in candidates]
         self._planned = planned
         self._num_drafts = sum(planned.counts)
@@ -148,7 +154,7 @@ class _Plan:
 
     def holds(self, num_requests: int, budget: int, candidates: Sequence[Candidate]) -> bool:
         """Whether it still does for these."""
-        if self._num_steps <= 0 or num_requests != self._num_requests or budget < self._num_drafts:
+        if self._num_steps <= 0 or num_requests != self.num_requests or budget < self._num_drafts:
             return False
         return [name for name, _ in candidates] == self._names
 
@@ -180,13 +186,17 @@ def _choose(costs: DraftCosts, num_requests: int, order: Sequence[Expectation]) 
     pays = best > 0
     if pays and costs.base_is_due(BASE_AGE * (rate / base) ** 3):
         return _Choice(0, rate, pays, holds=False)
-    if not costs.may_try:
-        return _Choice(best, rate, pays)
-    hoped = _hoped(costs, num_requests, rate * (1 + HOPE), order)
+    hoped = _hoped(costs, num_requests, rate * (1 + HOPE), order) if costs.may_try else 0
     if hoped in (0, best):
-        return _Choice(best, rate, pays, may_probe=not pays)
+        return _Choice(best, rate, pays, may_probe=not pays and costs.may_probe)
     costs.begin_trial(order[hoped - 1].tokens / rate)
     return _Choice(hoped, rate, pays, holds=False)
+
+
+def _for_a_new_one(right: float) -> float:
+    """The chance with which a request is taken up of which nothing is known, where everybody's is `right`: less, as
+    drafts for those whose text does not repeat must not cost what they bring others."""
+    return right - PRUDENCE * right * (1 - right)
 
 
 def _least_right(costs: DraftCosts, num_requests: int) -> float:
@@ -235,9 +245,7 @@ def _hoped(costs: DraftCosts, num_requests: int, least: float, order: Sequence[E
     return best
 
 
-def _probe(
-    costs: DraftCosts, num_requests: int, records: Sequence[Acceptance], chances: Sequence[Chances], counts: list[int]
-) -> None:
+def _probe(costs: DraftCosts, records: Sequence[Acceptance], counts: list[int]) -> None:
     """Gives a draft to requests that have had none for longest, if there are any; only likely ones will be run."""
     idle = sorted(
         (place for place, record in enumerate(records) if record.idle >= PROBE_AGE),
@@ -246,5 +254,4 @@ def _probe(
     for place in idle:
         counts[place] = 1
     if idle:
-        tokens = num_requests + sum(chances[place].first_right for place in idle)
-        costs.begin_trial(costs.sure()[0] * tokens / num_requests)
+        costs.begin_probe()

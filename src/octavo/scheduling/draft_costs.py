@@ -7,6 +7,9 @@ CREDIT_PER_STEP = 0.002
 FIRST_CREDIT, MOST_CREDIT = 2.5, 20.0
 """Steps that may be lost by trying, on top of that, at first; most that are ever saved up."""
 LEAST_CHARGE = 0.05
+FIRST_PROBES, MOST_PROBES = 1.0, 4.0
+"""The same for single drafts by which it is found out whether texts have changed, on an account of their own: what a
+trial of a great number has cost must not hide that."""
 FIRST_STEPS = 6
 """Steps without drafts before there are any: all else is weighed against these."""
 WELL_KNOWN = 16
@@ -32,6 +35,9 @@ class DraftCosts(StepTimes):
         """Steps without drafts that may be lost."""
         self._owed: float | None = None
         """Under trial: relative time that the best known way takes for the tokens expected of it."""
+        self._probe_credit = FIRST_PROBES
+        self._probes = False
+        """Whether the step under way is one for finding out about texts."""
         self._in_vain = self._rest = 0
         self._pays = False
         """Whether drafts were found to pay when they were looked for last."""
@@ -58,6 +64,19 @@ class DraftCosts(StepTimes):
         """Somebody else may come, of whom nothing is known: drafts are looked for at once, rests are short again."""
         self._in_vain, self._rest = min(self._in_vain, PATIENCE - 1), 0
 
+    def rest_at_most(self, num_steps: int) -> None:
+        """Shortens the rest under way: there is something to look for."""
+        self._rest = min(self._rest, num_steps)
+
+    @property
+    def may_probe(self) -> bool:
+        """Whether single drafts may be run to find out about texts."""
+        return self._probe_credit > 0
+
+    def begin_probe(self) -> None:
+        """The step that is planned now runs such drafts."""
+        self._probes = True
+
     @property
     def may_try(self) -> bool:
         """Whether there is credit, and no trial under way."""
@@ -77,13 +96,17 @@ class DraftCosts(StepTimes):
         if num_drafts and self._pays:
             self._in_vain = 0
         self._earn()
+        times = self.sure()
+        if self._probes:
+            self._probe_credit -= times[num_drafts] / times[0] - 1
+            self._probes = False
         if self._owed is not None:
-            times = self.sure()
             self._credit -= max(LEAST_CHARGE, (times[num_drafts] - self._owed) / times[0])
             self._owed = None
 
     def _earn(self) -> None:
         """A step more, measured or not."""
+        self._probe_credit = min(MOST_PROBES, self._probe_credit + CREDIT_PER_STEP)
         self._credit = min(MOST_CREDIT, self._credit + CREDIT_PER_STEP)
 
     def could_pay(self, num_requests: int, margin: float) -> bool:
