@@ -4,7 +4,22 @@ import sys
 
 import llama_cpp as lib
 
-TYPES = {"Q4_0": lib.LLAMA_FTYPE_MOSTLY_Q4_0, "Q8_0": lib.LLAMA_FTYPE_MOSTLY_Q8_0}
+TYPES = {
+    "F16": lib.LLAMA_FTYPE_MOSTLY_F16,
+    "BF16": lib.LLAMA_FTYPE_MOSTLY_BF16,
+    "Q4_0": lib.LLAMA_FTYPE_MOSTLY_Q4_0,
+    "Q4_1": lib.LLAMA_FTYPE_MOSTLY_Q4_1,
+    "Q5_0": lib.LLAMA_FTYPE_MOSTLY_Q5_0,
+    "Q5_1": lib.LLAMA_FTYPE_MOSTLY_Q5_1,
+    "Q8_0": lib.LLAMA_FTYPE_MOSTLY_Q8_0,
+    "Q2_K": lib.LLAMA_FTYPE_MOSTLY_Q2_K,
+    "Q3_K": lib.LLAMA_FTYPE_MOSTLY_Q3_K_S,
+    "Q4_K": lib.LLAMA_FTYPE_MOSTLY_Q4_K_S,
+    "Q5_K": lib.LLAMA_FTYPE_MOSTLY_Q5_K_S,
+    "Q6_K": lib.LLAMA_FTYPE_MOSTLY_Q6_K,
+    "IQ4_NL": lib.LLAMA_FTYPE_MOSTLY_IQ4_NL,
+}
+"""Type of most matrices -> llama.cpp's name for the mix; of K-quants the small one."""
 
 
 def quantize(source: str, target: str, kind: str) -> None:

@@ -12,6 +12,7 @@ from octavo.execution.quant.convert import convert
 from octavo.execution.quant.recipe import Recipe, Role, roles_of, stronger
 from octavo.execution.weights import checkpoint_header
 from octavo.model.registry import define_model
+from octavo.model.sources import ModelDefinition
 
 _QUANTIZATION_VERSION = 2
 """Of ggml's block layouts."""
@@ -51,7 +52,11 @@ def file_type_metadata(recipe: Recipe) -> dict[str, Value]:
 
 def tensor_roles(checkpoint: Checkpoint) -> Mapping[str, Role]:
     """The role of each tensor that the checkpoint's program uses."""
-    definition = define_model(checkpoint_header(checkpoint))
+    return roles_of_tensors(define_model(checkpoint_header(checkpoint)))
+
+
+def roles_of_tensors(definition: ModelDefinition) -> dict[str, Role]:
+    """The strongest role of the weights that each tensor holds."""
     roles: dict[str, Role] = {}
     for weight, role in roles_of(definition.program).items():
         tensor = definition.sources[weight].name

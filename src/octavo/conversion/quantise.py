@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from octavo.conversion.gguf_to_gguf import plan_gguf_to_gguf
+from octavo.conversion.hf_to_gguf import plan_hf_to_gguf
 from octavo.conversion.plan import Checksums, GGUFPlan, Source
 from octavo.conversion.target import FIELD, check_place, write_whole
 from octavo.conversion.verify import program_of, verify
@@ -67,7 +68,10 @@ def quantise_model(
 
 
 Planner = Callable[[Source, Checkpoint, Recipe, ThreadPoolExecutor], GGUFPlan]
-PLANNERS: dict[tuple[str, str], Planner] = {("gguf", "gguf"): plan_gguf_to_gguf}
+PLANNERS: dict[tuple[str, str], Planner] = {
+    ("gguf", "gguf"): plan_gguf_to_gguf,
+    ("safetensors", "gguf"): plan_hf_to_gguf,
+}
 """(format of the source, format of the result) -> who plans it."""
 
 

@@ -1,0 +1,93 @@
+"""A program's weights as GGUF files hold them: the loader's transforms, the other way round."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import UnsupportedModelError
+from octavo.execution.quant import TensorType
+from octavo.execution.quant.convert import convert
+from octavo.execution.weights import LoadedWeight
+from octavo.model.sources import Rows, Transform, UnpermuteHeads
+
+Bytes = NDArray[np.uint8]
+FIRST_OWN_ID = 1000
+"""Formats with such ids are Octavo's own: no file holds them."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One weight of the program in a tensor of a file."""
+
+    weight: LoadedWeight
+    transform: Transform
+
+
+@dataclass(frozen=True)
+class FileTensor:
+    """A tensor of a GGUF file, put together from weights."""
+
+    name: str
+    parts: Sequence[Part]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        first = self.parts[0].weight.shape
+        return (sum(part.weight.shape[0] for part in self.parts), *first[1:])
+
+    @property
+    def stored(self) -> TensorType:
+        """The type it comes from; F32 stands for those that GGUF does not have."""
+        kind = self.parts[0].weight.type
+        return TensorType.F32 if kind.ggml_id >= FIRST_OWN_ID else kind
+
+    def data(self, target: TensorType, pool: ThreadPoolExecutor) -> Iterator[Bytes]:
+        """Its bytes in `target`, piece by piece."""
+        for part in self.parts:
+            weight = _with_inputs_in_order(part.weight)
+            rows = weight.raw.reshape(prod(weight.shape[:-1]), -1)
+            order = _file_order(weight, part.transform)
+            ordered = rows if order is None else rows[order]
+            yield from convert(self.name, weight.type, ordered, weight.shape[-1], target, pool)
+
+
+def file_tensor(name: str, parts: list[Part]) -> FileTensor:
+    """Parts in the order of their rows.
+
+    Raises:
+        UnsupportedModelError: they are put together in another way than row below row.
+    """
+    for part in parts:
+        if not isinstance(part.transform, Rows | UnpermuteHeads | None):
+            raise UnsupportedModelError(
+                f"tensor {name!r} is made by {type(part.transform).__name__}, which Octavo does not undo for GGUF files"
+            )
+    if len(parts) > 1:
+        parts = sorted(parts, key=_first_row)
+    return FileTensor(name, parts)
+
+
+def _first_row(part: Part) -> int:
+    return part.transform.start if isinstance(part.transform, Rows) else 0
+
+
+def _with_inputs_in_order(weight: LoadedWeight) -> LoadedWeight:
+    """A file has no place for another order of inputs."""
+    if weight.input_order is None:
+        return weight
+    values = np.ascontiguousarray(weight.float32())
+    raw = values.reshape(-1).view(np.uint8)
+    return replace(weight, type=TensorType.F32, raw=raw, row_order=None, input_order=None)
+
+
+def _file_order(weight: LoadedWeight, transform: Transform) -> NDArray[np.intp] | None:
+    """Row of the file -> row of `weight.raw`; None: the same."""
+    order = None if weight.row_order is None else weight.row_order.astype(np.intp)
+    if not isinstance(transform, UnpermuteHeads):
+        return order
+    row_of_file = np.argsort(np.array(transform.row_order()))
+    return row_of_file if order is None else order[row_of_file]

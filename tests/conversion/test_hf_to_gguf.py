@@ -1,0 +1,124 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from octavo.conversion.tokenizer_probes import PROBES
+from octavo.conversion.verify import program_difference
+from octavo.engine.quantization import quantised_at_load
+from octavo.errors import UnsupportedModelError
+from octavo.execution.loader import Checkpoint, open_checkpoint
+from octavo.execution.loader.tiny import TinyModel, write_tiny_model
+from octavo.execution.quant import TensorType
+from octavo.execution.weights import LoadedWeight, load_model
+from octavo.text.template_source import template_from_gguf, template_from_hf
+from octavo.text.tokenizer import from_gguf, from_hf
+from tests.conversion.rig import WIDE, converted
+
+ARCHITECTURES = ["llama", "qwen2", "gemma3"]
+
+
+def folder_of(path: Path, **fields: Any) -> Path:
+    return write_tiny_model(path, TinyModel(**{"tensor_type": TensorType.BF16, **WIDE, **fields}), format="safetensors")
+
+
+def opened(folder: Path) -> Checkpoint:
+    return open_checkpoint(sorted(folder.glob("*.safetensors")))
+
+
+def rows_in_order(weight: LoadedWeight) -> np.ndarray:
+    """Bytes of each output row."""
+    rows = weight.raw.reshape(weight.shape[0], -1)
+    return rows if weight.row_order is None else rows[weight.row_order]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_file_is_the_same_model(architecture: str, tied: bool, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf", architecture=architecture, tied=tied, layers=3)
+    converted(folder, "F32", tmp_path / "out.gguf", threads=2)
+    file = open_checkpoint([tmp_path / "out.gguf"])
+    (ours, written), (theirs, stored) = load_model(file), load_model(opened(folder))
+    assert program_difference(theirs, ours) is None
+    for name, weight in stored.items():
+        np.testing.assert_array_equal(written[name].float32(), weight.float32(), err_msg=name)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_tokenizer_and_the_template_come_along(architecture: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf", architecture=architecture)
+    converted(folder, "Q8_0", tmp_path / "out.gguf")
+    metadata = open_checkpoint([tmp_path / "out.gguf"]).metadata
+    ours, theirs = from_gguf(metadata), from_hf(folder)
+    for text in PROBES:
+        assert ours.encode(text) == theirs.encode(text)
+    assert (ours.bos_id, ours.eos_ids[0]) == (theirs.bos_id, theirs.eos_ids[0])
+    assert set(ours.eos_ids) >= set(theirs.eos_ids)  # readers of GGUF files add tokens that are spelled like an end
+    assert ours.control_tokens().items() >= theirs.control_tokens().items()
+    assert template_from_gguf(metadata) == template_from_hf(folder)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["q4_k", "q5_0"])
+def test_quantised_at_load_is_the_same_to_the_bit(architecture: str, name: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf", architecture=architecture)
+    converted(folder, name.upper(), tmp_path / "out.gguf")
+    _, from_file = load_model(open_checkpoint([tmp_path / "out.gguf"]))
+    program, stored = load_model(opened(folder))
+    at_load = quantised_at_load(name, program, stored, threads=1)
+    for weight, expected in from_file.items():
+        assert at_load[weight].type is expected.type, weight
+        np.testing.assert_array_equal(rows_in_order(at_load[weight]), rows_in_order(expected), err_msg=weight)
+
+
+def test_the_public_package_reads_it(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    converted(folder_of(tmp_path / "hf"), "Q4_0", tmp_path / "out.gguf")
+    reader = gguf.GGUFReader(tmp_path / "out.gguf")
+    assert bytes(reader.get_field("general.architecture").parts[-1]) == b"llama"
+    assert len(reader.get_field("tokenizer.ggml.tokens").data) == 512
+
+
+def with_config(folder: Path, name: str, **changes: Any) -> None:
+    path = folder / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_llama3_scaling_becomes_divisors(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf")
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    with_config(folder, "config.json", rope_scaling={**scaling, "original_max_position_embeddings": 256})
+    converted(folder, "Q8_0", tmp_path / "out.gguf")
+    file = open_checkpoint([tmp_path / "out.gguf"])
+    assert "rope_freqs.weight" in file.tensors
+    assert load_model(file)[0].ropes == load_model(opened(folder))[0].ropes
+
+
+def test_linear_scaling_becomes_a_factor(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf")
+    with_config(folder, "config.json", rope_scaling={"rope_type": "linear", "factor": 4.0})
+    converted(folder, "Q8_0", tmp_path / "out.gguf")
+    assert open_checkpoint([tmp_path / "out.gguf"]).metadata["llama.rope.scaling.factor"] == 4.0
+
+
+def test_what_gguf_cannot_say_is_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "no_tokenizer")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UnsupportedModelError, match=r"has no tokenizer.json, .*--format safetensors"):
+        converted(folder, "Q8_0", tmp_path / "out.gguf")
+    scaled = folder_of(tmp_path / "scaled", architecture="gemma3")
+    with_config(scaled, "config.json", query_pre_attn_scalar=100)
+    with pytest.raises(UnsupportedModelError, match=r"would make another model of it \(ops.*scale is 0.1 and 0.125\)"):
+        converted(scaled, "Q8_0", tmp_path / "out.gguf")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_a_rule_that_has_no_name_is_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf")
+    document = json.loads((folder / "tokenizer.json").read_text())
+    document["pre_tokenizer"]["pretokenizers"].insert(0, {"type": "Punctuation", "behavior": "Removed"})
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(UnsupportedModelError, match="cuts text by a rule for which GGUF has no name"):
+        converted(folder, "Q8_0", tmp_path / "out.gguf")
