@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -43,10 +44,14 @@ void require_size(const char* array, size_t size, size_t expected) {
                               std::to_string(expected));
 }
 
-Function gate_function(const std::string& name) {
-  if (name == "silu") return Function::Silu;
-  if (name == "gelu_tanh") return Function::GeluTanh;
-  throw std::invalid_argument("activation '" + name + "': no native kernel");
+Function activation_function(const std::string& name) {
+  static const std::map<std::string, Function> functions{{"silu", Function::Silu},
+                                                         {"gelu_tanh", Function::GeluTanh},
+                                                         {"gelu", Function::Gelu},
+                                                         {"relu", Function::Relu}};
+  const auto found = functions.find(name);
+  if (found == functions.end()) throw std::invalid_argument("activation '" + name + "': no native kernel");
+  return found->second;
 }
 
 // The executor, and the Python arrays that it reads until it is built (weights) or until the next step (tokens).
@@ -246,11 +251,20 @@ void bind_executor(nb::module_& m) {
           "embed", [](PyExecutor& e, int matrix, float scale, int out) { e.native().embed(matrix, scale, out); },
           nb::kw_only(), "matrix"_a, "scale"_a, "out"_a)
       .def(
+          "embed_positions", [](PyExecutor& e, int matrix, int out) { e.native().embed_positions(matrix, out); },
+          nb::kw_only(), "matrix"_a, "out"_a)
+      .def(
           "rms_norm",
           [](PyExecutor& e, int x, int out, int weight, float eps, int groups) {
             e.native().rms_norm(x, out, weight, eps, groups);
           },
           nb::kw_only(), "x"_a, "out"_a, "weight"_a, "eps"_a, "groups"_a)
+      .def(
+          "layer_norm",
+          [](PyExecutor& e, int x, int out, int weight, std::optional<int> bias, float eps) {
+            e.native().layer_norm(x, out, weight, bias.value_or(-1), eps);
+          },
+          nb::kw_only(), "x"_a, "out"_a, "weight"_a, "bias"_a.none(), "eps"_a)
       .def(
           "rope",
           [](PyExecutor& e, int x, int heads, int head_dim, int rotary_dim, int turns) {
@@ -263,9 +277,15 @@ void bind_executor(nb::module_& m) {
       .def(
           "gate",
           [](PyExecutor& e, const std::string& activation, int gate, int up, int out) {
-            e.native().gate(gate_function(activation), gate, up, out);
+            e.native().gate(activation_function(activation), gate, up, out);
           },
           nb::kw_only(), "activation"_a, "gate"_a, "up"_a, "out"_a)
+      .def(
+          "activate",
+          [](PyExecutor& e, const std::string& activation, int x, int out) {
+            e.native().activate(activation_function(activation), x, out);
+          },
+          nb::kw_only(), "activation"_a, "x"_a, "out"_a)
       .def(
           "add", [](PyExecutor& e, int x, int y, int out) { e.native().add(x, y, out); }, nb::kw_only(), "x"_a, "y"_a,
           "out"_a)

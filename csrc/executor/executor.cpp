@@ -92,11 +92,27 @@ void Executor::embed(int matrix, float scale, int out) {
   row_op(make_embed(kernels_.linear, kernels_.rows, &table, scale, at(out)));
 }
 
+void Executor::embed_positions(int matrix, int out) {
+  const PackedLinear& table = weights_.matrix(matrix);
+  require(table.k == at(out)->width && at(out)->dim == Dim::Tokens && table.n >= limits_.max_positions,
+          "a table of positions that fits neither row nor the longest context");
+  row_op(make_embed_positions(kernels_.linear, &table, at(out)));
+}
+
 void Executor::rms_norm(int x, int out, int weight, float eps, int groups) {
   const size_t width = at(x)->width;
   require(width == static_cast<size_t>(at(out)->width) && weights_.vector_size(weight) * groups == width,
           "a norm whose weight does not fit");
   row_op(make_rms_norm(kernels_.rows, at(x), at(out), weights_.vector(weight), eps, groups));
+}
+
+void Executor::layer_norm(int x, int out, int weight, int bias, float eps) {
+  const size_t width = at(x)->width;
+  require(width == static_cast<size_t>(at(out)->width) && weights_.vector_size(weight) == width &&
+              (bias < 0 || weights_.vector_size(bias) == width),
+          "a norm whose weight or bias does not fit");
+  row_op(make_layer_norm(kernels_.rows, at(x), at(out), weights_.vector(weight),
+                         bias < 0 ? nullptr : weights_.vector(bias), eps));
 }
 
 void Executor::rope(int x, int heads, int head_dim, int rotary_dim, int turns) {
@@ -117,6 +133,11 @@ void Executor::cache_write(int k, int v, int layer) {
 void Executor::gate(Function function, int gate, int up, int out) {
   require(at(gate)->width == at(out)->width && at(up)->width == at(out)->width, "a gate of unequal widths");
   row_op(make_gate(kernels_.rows, function, at(gate), at(up), at(out)));
+}
+
+void Executor::activate(Function function, int x, int out) {
+  require(at(x)->width == at(out)->width, "an activation of unequal widths");
+  row_op(make_activate(kernels_.rows, function, at(x), at(out)));
 }
 
 void Executor::add(int x, int y, int out) {

@@ -30,7 +30,7 @@ struct KernelTables {
 // Recording: add buffers, weights and ops in program order, then build(). Indices are those the add functions return.
 class Executor {
  public:
-  // Segment of a linear stage, by index; bias -1: none.
+  // Segment of a linear stage, by index; bias -1: none (as of a layer norm).
   struct Segment {
     int matrix, bias, out;
     bool add;
@@ -49,10 +49,13 @@ class Executor {
   // Row ops join the stage opened last.
   void open_rows();
   void embed(int matrix, float scale, int out);
+  void embed_positions(int matrix, int out);
   void rms_norm(int x, int out, int weight, float eps, int groups);
+  void layer_norm(int x, int out, int weight, int bias, float eps);
   void rope(int x, int heads, int head_dim, int rotary_dim, int turns);
   void cache_write(int k, int v, int layer);
   void gate(Function function, int gate, int up, int out);
+  void activate(Function function, int x, int out);
   void add(int x, int y, int out);
   void select(int x, int out);
   void reorder(int x, std::vector<int32_t> order, int out);

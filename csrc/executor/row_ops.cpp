@@ -35,10 +35,22 @@ std::unique_ptr<RowOp> make_embed(const LinearKernels& linear, const RowKernels&
   });
 }
 
+std::unique_ptr<RowOp> make_embed_positions(const LinearKernels& linear, const PackedLinear* table, const Buffer* out) {
+  return each_row([=, &linear](const Step& step, Row r) {
+    linear.dequantize_row(*table, step.positions[r.index], out->row(r));
+  });
+}
+
 std::unique_ptr<RowOp> make_rms_norm(const RowKernels& kernels, const Buffer* x, const Buffer* out, const float* weight,
                                      float eps, int groups) {
   return each_row(
       [=, &kernels](const Step&, Row r) { kernels.rms_norm(x->row(r), weight, eps, groups, x->width, out->row(r)); });
+}
+
+std::unique_ptr<RowOp> make_layer_norm(const RowKernels& kernels, const Buffer* x, const Buffer* out,
+                                       const float* weight, const float* bias, float eps) {
+  return each_row(
+      [=, &kernels](const Step&, Row r) { kernels.layer_norm(x->row(r), weight, bias, eps, x->width, out->row(r)); });
 }
 
 std::unique_ptr<RowOp> make_rope(const RowKernels& kernels, const Buffer* x, int heads, int head_dim, int rotary_dim,
@@ -60,6 +72,10 @@ std::unique_ptr<RowOp> make_gate(const RowKernels& kernels, Function function, c
                                  const Buffer* out) {
   return each_row(
       [=, &kernels](const Step&, Row r) { kernels.gate(function, gate->row(r), up->row(r), out->width, out->row(r)); });
+}
+
+std::unique_ptr<RowOp> make_activate(const RowKernels& kernels, Function function, const Buffer* x, const Buffer* out) {
+  return each_row([=, &kernels](const Step&, Row r) { kernels.map(function, x->row(r), x->width, out->row(r)); });
 }
 
 std::unique_ptr<RowOp> make_add(const RowKernels& kernels, const Buffer* x, const Buffer* y, const Buffer* out) {

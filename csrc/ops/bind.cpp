@@ -33,7 +33,8 @@ FloatsOut new_array(size_t n) {
 
 FloatsOut evaluate(const std::string& function, FloatsIn x, const std::string& isa) {
   static const std::map<std::string, Function> functions{
-      {"exp", Function::Exp}, {"tanh", Function::Tanh}, {"silu", Function::Silu}, {"gelu_tanh", Function::GeluTanh}};
+      {"exp", Function::Exp},           {"tanh", Function::Tanh}, {"silu", Function::Silu},
+      {"gelu_tanh", Function::GeluTanh}, {"gelu", Function::Gelu}, {"relu", Function::Relu}};
   FloatsOut out = new_array(x.size());
   row_kernels(resolve_isa(isa))
       .map(lookup(functions, "function", function), x.data(), static_cast<int>(x.size()), out.data());
@@ -55,7 +56,7 @@ FloatsOut round_trip(const std::string& type, FloatsIn x, const std::string& isa
 
 void bind_ops(nb::module_& m) {
   m.def("evaluate", &evaluate, nb::arg("function"), nb::arg("x"), nb::arg("isa"),
-        "exp, tanh, silu or gelu_tanh of every element, as the kernels compute it.");
+        "exp, tanh, silu, gelu_tanh, gelu or relu of every element, as the kernels compute it.");
   m.def("round_trip", &round_trip, nb::arg("type"), nb::arg("x"), nb::arg("isa"),
         "Every element stored as fp32, fp16, bf16, int8 or fp8 (codes without a scale) and loaded again.");
 }

@@ -6,12 +6,14 @@
 
 namespace octavo {
 
-// Elementary functions by name, for tests and for the gates.
-enum class Function { Exp, Tanh, Silu, GeluTanh };
+// Elementary functions by name, for tests and for activations.
+enum class Function { Exp, Tanh, Silu, GeluTanh, Gelu, Relu };
 
 struct RowKernels {
   // For each of `groups` parts of the row: out = x / sqrt(mean(x^2) + eps) * weight[width / groups]. out may be x.
   void (*rms_norm)(const float* x, const float* weight, float eps, int groups, int width, float* out);
+  // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias[width]; bias may be null. out may be x.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int width, float* out);
   // Rotates each head in place: pair (i, i + half) by the angle whose cosine is turn[i] and sine turn[half + i];
   // half = rotary_dim / 2.
   void (*rope)(float* x, int heads, int head_dim, int rotary_dim, const float* turn);

@@ -29,8 +29,10 @@ struct Rows {
     }
   }
 
-  // Sum of squares: eights are dealt to four sums of eight lanes in turn, so that additions overlap.
-  static float sum_of_squares(const float* x, int n) {
+  // Sums up a row by sum = add(part of the row, sum): eights are dealt to four sums of eight lanes in turn, so that
+  // additions overlap. Parts are filled up with zeros, which must add nothing.
+  template <class F>
+  static float sum_up(F&& add, const float* x, int n) {
     using Eight = typename V::Eight;
     constexpr int kSums = 4 * Eight::kLanes, kVectors = kSums / kLanes;
     V sums[kVectors];
@@ -38,19 +40,24 @@ struct Rows {
     int i = 0;
     for (; i + kSums <= n; i += kSums) {
       for (int j = 0; j < kVectors; j++) {
-        const V part = V::load(x + i + j * kLanes);
-        sums[j] = V::fma(part, part, sums[j]);
+        sums[j] = add(V::load(x + i + j * kLanes), sums[j]);
       }
     }
     for_lanes(n - i, [&](int offset, int lanes) {
-      const V part = load(x + i + offset, lanes);
       V& sum = sums[offset / kLanes];
-      sum = V::fma(part, part, sum);
+      sum = add(load(x + i + offset, lanes), sum);
     });
     float all[kSums];
     for (int j = 0; j < kVectors; j++) sums[j].store(all + j * kLanes);
     const auto eight = [&](int j) { return Eight::load(all + j * Eight::kLanes); };
     return ((eight(0) + eight(1)) + (eight(2) + eight(3))).sum();
+  }
+
+  static float sum_of(const float* x, int n) {
+    return sum_up([](V part, V sum) { return sum + part; }, x, n);
+  }
+  static float sum_of_squares(const float* x, int n) {
+    return sum_up([](V part, V sum) { return V::fma(part, part, sum); }, x, n);
   }
 
   static void rms_norm(const float* x, const float* weight, float eps, int groups, int width, float* out) {
@@ -61,6 +68,17 @@ struct Rows {
         store((load(x + i, lanes) * inverse) * load(weight + i, lanes), out + i, lanes);
       });
     }
+  }
+
+  static void layer_norm(const float* x, const float* weight, const float* bias, float eps, int width, float* out) {
+    const V mean = V::broadcast(sum_of(x, width) / static_cast<float>(width));
+    map_with([&](V v) { return v - mean; }, x, width, out);
+    const float variance = sum_of_squares(out, width) / static_cast<float>(width);
+    const V inverse = V::broadcast(1.0f / std::sqrt(variance + eps));
+    for_lanes(width, [&](int i, int lanes) {
+      const V normed = load(out + i, lanes) * inverse, factor = load(weight + i, lanes);
+      store(bias ? V::fma(normed, factor, load(bias + i, lanes)) : normed * factor, out + i, lanes);
+    });
   }
 
   static void rope(float* x, int heads, int head_dim, int rotary_dim, const float* turn) {
@@ -80,17 +98,27 @@ struct Rows {
     for_lanes(n, [&](int i, int lanes) { store(f(load(x + i, lanes)), out + i, lanes); });
   }
 
-  static void map(Function function, const float* x, int n, float* out) {
+  // Calls use(f) with the function over lanes.
+  template <class Use>
+  static void with(Function function, Use&& use) {
     switch (function) {
       case Function::Exp:
-        return map_with([](V v) { return exp(v); }, x, n, out);
+        return use([](V v) { return exp(v); });
       case Function::Tanh:
-        return map_with([](V v) { return tanh(v); }, x, n, out);
+        return use([](V v) { return tanh(v); });
       case Function::Silu:
-        return map_with([](V v) { return silu(v); }, x, n, out);
+        return use([](V v) { return silu(v); });
       case Function::GeluTanh:
-        return map_with([](V v) { return gelu_tanh(v); }, x, n, out);
+        return use([](V v) { return gelu_tanh(v); });
+      case Function::Gelu:
+        return use([](V v) { return gelu(v); });
+      case Function::Relu:
+        return use([](V v) { return relu(v); });
     }
+  }
+
+  static void map(Function function, const float* x, int n, float* out) {
+    with(function, [&](auto f) { map_with(f, x, n, out); });
   }
 
   template <class F>
@@ -99,16 +127,7 @@ struct Rows {
   }
 
   static void gate(Function function, const float* gate, const float* up, int n, float* out) {
-    switch (function) {
-      case Function::Exp:
-        return gate_with([](V v) { return exp(v); }, gate, up, n, out);
-      case Function::Tanh:
-        return gate_with([](V v) { return tanh(v); }, gate, up, n, out);
-      case Function::Silu:
-        return gate_with([](V v) { return silu(v); }, gate, up, n, out);
-      case Function::GeluTanh:
-        return gate_with([](V v) { return gelu_tanh(v); }, gate, up, n, out);
-    }
+    with(function, [&](auto f) { gate_with(f, gate, up, n, out); });
   }
 
   static void add(const float* x, const float* y, int n, float* out) {
@@ -168,7 +187,7 @@ struct Rows {
   }
 
   static const RowKernels& kernels() {
-    static constexpr RowKernels table{rms_norm, rope, gate, add, scale, softcap, map, narrow, widen};
+    static constexpr RowKernels table{rms_norm, layer_norm, rope, gate, add, scale, softcap, map, narrow, widen};
     return table;
   }
 };

@@ -1,5 +1,7 @@
 """Elementary functions and 16-bit floats: close to the mathematics, and one set of bits on every instruction set."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -27,6 +29,8 @@ def exact(function: str, x: Float32) -> npt.NDArray[np.float64]:
             return np.tanh(wide)
         if function == "silu":
             return wide / (1 + np.exp(-wide))
+        if function == "gelu":
+            return np.array([v * math.erfc(-v / math.sqrt(2)) / 2 for v in wide])
         return 0.5 * wide * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)))
 
 
@@ -36,6 +40,25 @@ def test_functions_are_accurate(function: str, tolerance: float, isa: str) -> No
     x = spread(20_000)
     x = x[np.abs(x) < 80]
     np.testing.assert_allclose(_native.evaluate(function, x, isa), exact(function, x), rtol=tolerance, atol=1e-37)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_exact_gelu_is_accurate(isa: str) -> None:
+    """Far in the left tail an ulp of x^2 / 2 costs as much times x^2 / 2 of what is next to nothing by then."""
+    x = spread(20_000)
+    near, far = x[np.abs(x) < 3], x[np.abs(x) < 12]
+    np.testing.assert_allclose(_native.evaluate("gelu", near, isa), exact("gelu", near), rtol=7e-7, atol=1e-37)
+    np.testing.assert_allclose(_native.evaluate("gelu", far, isa), exact("gelu", far), rtol=6e-6, atol=1e-37)
+    ends = _native.evaluate("gelu", np.array([np.nan, -1000, 1000, np.inf], np.float32), isa)
+    assert np.isnan(ends[0])
+    assert list(ends[1:]) == [0, 1000, np.inf]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_relu(isa: str) -> None:
+    x = spread(1000)
+    np.testing.assert_array_equal(_native.evaluate("relu", x, isa), np.maximum(x, 0))
+    assert np.isnan(_native.evaluate("relu", np.array([np.nan], np.float32), isa)[0])
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -61,7 +84,7 @@ def test_the_ends_of_the_range(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", [isa for isa in ISAS if isa != "portable"])
-@pytest.mark.parametrize("function", ["exp", "tanh", "silu", "gelu_tanh"])
+@pytest.mark.parametrize("function", ["exp", "tanh", "silu", "gelu_tanh", "gelu", "relu"])
 def test_every_instruction_set_gives_the_portable_bits(function: str, isa: str) -> None:
     for count in (0, 1, 7, 8, 9, 15, 17, 31, 100_003):
         x = spread(count, seed=count)

@@ -7,6 +7,7 @@ of a step is then the sum of the buffers, and no reader needs a liveness analysi
 from collections.abc import Mapping
 
 from octavo.model.program import (
+    Activate,
     Activation,
     Add,
     Attention,
@@ -15,7 +16,9 @@ from octavo.model.program import (
     CacheWrite,
     Dim,
     Embed,
+    EmbedPositions,
     GatedActivation,
+    LayerNorm,
     Linear,
     Logits,
     Op,
@@ -56,6 +59,12 @@ class ProgramBuilder:
         self._ops.append(Embed(out=out, weight=weight, scale=scale))
         return self._buffer(out, "tokens", width)
 
+    def embed_positions(self, weight: str, positions: int, width: int, *, out: str) -> Buffer:
+        """Rows of a learned table for the positions of the step's tokens; it has as many as the context may have."""
+        self._weight(weight, positions, width)
+        self._ops.append(EmbedPositions(out=out, weight=weight))
+        return self._buffer(out, "tokens", width)
+
     def linear(self, x: Buffer, weight: str, width: int, *, split: Split, bias: bool = False, out: str) -> Buffer:
         """`x @ weight.T`, plus the vector `weight.bias` if `bias`."""
         self._distinct(out, x)
@@ -70,6 +79,15 @@ class ProgramBuilder:
         self._require(x.width % groups == 0, f"{x} does not divide into {groups} groups")
         self._weight(weight, x.width // groups)
         self._ops.append(RmsNorm(x=x.name, out=out, weight=weight, eps=eps, groups=groups))
+        return self._buffer(out, x.dim, x.width)
+
+    def layer_norm(self, x: Buffer, weight: str, eps: float, *, bias: bool = True, out: str) -> Buffer:
+        """Layer norm of each row (Ba et al. 2016); plus the vector `weight.bias` if `bias`."""
+        self._weight(weight, x.width)
+        if bias:
+            self._weight(f"{weight}.bias", x.width)
+        added = f"{weight}.bias" if bias else None
+        self._ops.append(LayerNorm(x=x.name, out=out, weight=weight, eps=eps, bias=added))
         return self._buffer(out, x.dim, x.width)
 
     def rope(self, x: Buffer, heads: int, rope: int) -> Buffer:
@@ -108,6 +126,11 @@ class ProgramBuilder:
         self._require((gate.dim, gate.width) == (up.dim, up.width), f"{gate} and {up} must have one shape")
         self._ops.append(GatedActivation(gate=gate.name, up=up.name, out=out, activation=activation))
         return self._buffer(out, gate.dim, gate.width)
+
+    def activate(self, x: Buffer, activation: Activation, *, out: str) -> Buffer:
+        """`activation(x)`."""
+        self._ops.append(Activate(x=x.name, out=out, activation=activation))
+        return self._buffer(out, x.dim, x.width)
 
     def add(self, x: Buffer, y: Buffer, *, out: str) -> Buffer:
         """`x + y`."""

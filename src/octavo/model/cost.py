@@ -13,11 +13,14 @@ from typing import Any
 
 from octavo.model.dataflow import reads, weights_of, writes
 from octavo.model.program import (
+    Activate,
     Add,
     Attention,
     CacheWrite,
     Embed,
+    EmbedPositions,
     GatedActivation,
+    LayerNorm,
     Linear,
     Logits,
     Op,
@@ -90,7 +93,7 @@ def cost(
     pricing = _Pricing(program, step, kv_value_bytes)
     touched = sum(pricing.count(name) for name in _touched_buffers(op))
     weights = sum(weight_bytes[name] for name in weights_of(op))
-    if isinstance(op, Embed):
+    if isinstance(op, Embed | EmbedPositions):
         weights = weights * step.tokens // program.weights[op.weight].shape[0]
     return Cost(_FLOPS[type(op)](pricing, op), weights + _kv_bytes(pricing, op) + touched * _FLOAT_BYTES)
 
@@ -158,12 +161,15 @@ def _per_output(operations: int) -> Callable[[_Pricing, Any], int]:
 
 _FLOPS: dict[type[Op], Callable[[_Pricing, Any], int]] = {
     Embed: _per_output(1),
+    EmbedPositions: _none,
     Linear: _linear_flops,
     RmsNorm: _per_output(4),
+    LayerNorm: _per_output(7),
     Rope: lambda p, op: 3 * p.count(op.x),
     CacheWrite: _none,
     Attention: _attention_flops,
     GatedActivation: _per_output(5),
+    Activate: _per_output(4),
     Add: _per_output(1),
     SelectRows: _none,
     Logits: _linear_flops,

@@ -1,11 +1,14 @@
 """Which buffers and weights an op touches: for passes, listings and readers that run part of a program."""
 
 from octavo.model.program import (
+    Activate,
     Add,
     Attention,
     CacheWrite,
     Embed,
+    EmbedPositions,
     GatedActivation,
+    LayerNorm,
     Linear,
     Logits,
     Op,
@@ -17,12 +20,15 @@ from octavo.model.program import (
 
 _READS: dict[type[Op], tuple[str, ...]] = {
     Embed: (),
+    EmbedPositions: (),
     Linear: ("x",),
     RmsNorm: ("x",),
+    LayerNorm: ("x",),
     Rope: ("x",),
     CacheWrite: ("k", "v"),
     Attention: ("q",),
     GatedActivation: ("gate", "up"),
+    Activate: ("x",),
     Add: ("x", "y"),
     SelectRows: ("x",),
     Logits: ("x",),
@@ -34,8 +40,10 @@ _IN_PLACE = (Rope,)
 
 _WEIGHTS: dict[type[Op], tuple[str, ...]] = {
     Embed: ("weight",),
+    EmbedPositions: ("weight",),
     Linear: ("weight", "bias"),
     RmsNorm: ("weight",),
+    LayerNorm: ("weight", "bias"),
     Logits: ("weight",),
 }
 """Fields of each op that name weights, where it has any."""
@@ -58,6 +66,13 @@ def weights_of(op: Op) -> tuple[str, ...]:
     """Names of the weights the op uses."""
     names = (vars(op)[field] for field in _WEIGHTS.get(type(op), ()))
     return tuple(name for name in names if name is not None)
+
+
+def most_positions(program: Program) -> int | None:
+    """Positions that every table of learned positions has; None: the program has no such table, so only its training
+    bounds its context."""
+    tables = (op.weight for op in program.ops if isinstance(op, EmbedPositions))
+    return min((program.weights[table].shape[0] for table in tables), default=None)
 
 
 def row_ops(program: Program) -> tuple[Op, ...]:

@@ -5,11 +5,14 @@ from typing import Any
 
 from octavo.model.cost import kv_values_per_token, num_parameters
 from octavo.model.program import (
+    Activate,
     Add,
     Attention,
     CacheWrite,
     Embed,
+    EmbedPositions,
     GatedActivation,
+    LayerNorm,
     Linear,
     Logits,
     Op,
@@ -37,8 +40,12 @@ def _head(program: Program) -> list[str]:
         f"longest context    {program.max_positions:,} tokens",
         f"KV per token       {values:,} values, {values * _KV_VALUE_BYTES:,} bytes at {_KV_VALUE_BYTES} bytes each",
         f"cache layers       {_cache_kinds(program)}",
-        f"rotary embeddings  {', '.join(f'{r.rotary_dim} dims, slowest {r.inv_freq[-1]:.3g}' for r in program.ropes)}",
+        f"rotary embeddings  {_ropes(program)}",
     ]
+
+
+def _ropes(program: Program) -> str:
+    return ", ".join(f"{r.rotary_dim} dims, slowest {r.inv_freq[-1]:.3g}" for r in program.ropes) or "none"
 
 
 def _cache_kinds(program: Program) -> str:
@@ -67,6 +74,10 @@ def _weight(program: Program, name: str) -> str:
     return f"{name}[{', '.join(map(str, program.weights[name].shape))}]"
 
 
+def _bias(program: Program, name: str | None) -> str:
+    return "" if name is None else f" + {_weight(program, name)}"
+
+
 def _softcap(value: float | None) -> str:
     return "" if value is None else f", softcap {value:g}"
 
@@ -75,14 +86,21 @@ def _embed(p: Program, op: Embed) -> str:
     return f"{op.out} = {_weight(p, op.weight)}[token ids]" + ("" if op.scale == 1 else f" * {op.scale:g}")
 
 
+def _embed_positions(p: Program, op: EmbedPositions) -> str:
+    return f"{op.out} = {_weight(p, op.weight)}[positions]"
+
+
 def _linear(p: Program, op: Linear) -> str:
-    bias = "" if op.bias is None else f" + {_weight(p, op.bias)}"
-    return f"{op.out} = {op.x} @ {_weight(p, op.weight)}.T{bias}  ({op.split})"
+    return f"{op.out} = {op.x} @ {_weight(p, op.weight)}.T{_bias(p, op.bias)}  ({op.split})"
 
 
 def _rms_norm(p: Program, op: RmsNorm) -> str:
     groups = "" if op.groups == 1 else f" in {op.groups} groups"
     return f"{op.out} = rms_norm({op.x}{groups}, eps {op.eps:.3g}) * {_weight(p, op.weight)}"
+
+
+def _layer_norm(p: Program, op: LayerNorm) -> str:
+    return f"{op.out} = layer_norm({op.x}, eps {op.eps:.3g}) * {_weight(p, op.weight)}{_bias(p, op.bias)}"
 
 
 def _rope(p: Program, op: Rope) -> str:
@@ -104,6 +122,10 @@ def _gated(p: Program, op: GatedActivation) -> str:
     return f"{op.out} = {op.activation}({op.gate}) * {op.up}"
 
 
+def _activate(p: Program, op: Activate) -> str:
+    return f"{op.out} = {op.activation}({op.x})"
+
+
 def _add(p: Program, op: Add) -> str:
     return f"{op.out} = {op.x} + {op.y}"
 
@@ -118,12 +140,15 @@ def _logits(p: Program, op: Logits) -> str:
 
 _TEXTS: dict[type[Op], Callable[[Program, Any], str]] = {
     Embed: _embed,
+    EmbedPositions: _embed_positions,
     Linear: _linear,
     RmsNorm: _rms_norm,
+    LayerNorm: _layer_norm,
     Rope: _rope,
     CacheWrite: _cache_write,
     Attention: _attention,
     GatedActivation: _gated,
+    Activate: _activate,
     Add: _add,
     SelectRows: _select_rows,
     Logits: _logits,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from octavo.model.dataflow import rows_source, writes
-from octavo.model.program import Add, Attention, Buffer, Linear, Op, Program, RmsNorm, SelectRows, Weight
+from octavo.model.program import Add, Attention, Buffer, LayerNorm, Linear, Op, Program, RmsNorm, SelectRows, Weight
 
 FEATURES = "features"
 """The output, and its buffer."""
@@ -31,7 +31,7 @@ def with_normed_features(program: Program) -> Program:
         ValueError: the program norms no selected rows.
     """
     stream, norm = rows_source(program), _final_norm(program)
-    op = RmsNorm(x=stream, out=FEATURES, weight=norm.weight, eps=norm.eps, groups=norm.groups)
+    op = replace(norm, x=stream, out=FEATURES)
     return _extended(program, {num_layers(program): (op,)}, hidden_size(program), {})
 
 
@@ -85,9 +85,9 @@ def _behind(program: Program, depth: int) -> int:
     return 1 + max(i for i, op in enumerate(program.ops[: ends[depth]]) if writes(op) == stream)
 
 
-def _final_norm(program: Program) -> RmsNorm:
+def _final_norm(program: Program) -> RmsNorm | LayerNorm:
     selected = next(op.out for op in program.ops if isinstance(op, SelectRows))
     for op in program.ops:
-        if isinstance(op, RmsNorm) and op.x == selected:
+        if isinstance(op, RmsNorm | LayerNorm) and op.x == selected:
             return op
     raise ValueError(f"program {program.name} norms no selected rows")

@@ -14,10 +14,13 @@ Dim = Literal["tokens", "rows"]
 
 
 class Activation(StrEnum):
-    """Gate activations: `silu(x) = x / (1 + exp(-x))`; `gelu_tanh` is the tanh form of GELU."""
+    """`silu(x) = x / (1 + exp(-x))`; `gelu(x) = x * Phi(x)`, Phi the normal distribution; `gelu_tanh` is its tanh form;
+    `relu(x) = max(0, x)`."""
 
     SILU = "silu"
     GELU_TANH = "gelu_tanh"
+    GELU = "gelu"
+    RELU = "relu"
 
 
 class Split(StrEnum):
@@ -79,6 +82,14 @@ class Embed:
 
 
 @dataclass(frozen=True)
+class EmbedPositions:
+    """out[t] = table[positions[t]]: learned positions. The table bounds the context."""
+
+    out: str
+    weight: str
+
+
+@dataclass(frozen=True)
 class Linear:
     """out = x @ weight.T (+ bias)."""
 
@@ -99,6 +110,17 @@ class RmsNorm:
     weight: str
     eps: float
     groups: int = 1
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """out = (x - mean(x)) / sqrt(variance(x) + eps) * weight (+ bias). x and out may be the same buffer."""
+
+    x: str
+    out: str
+    weight: str
+    eps: float
+    bias: str | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +169,15 @@ class GatedActivation:
 
 
 @dataclass(frozen=True)
+class Activate:
+    """out = activation(x). x and out may be the same buffer."""
+
+    x: str
+    out: str
+    activation: Activation
+
+
+@dataclass(frozen=True)
 class Add:
     """out = x + y. out may be x or y."""
 
@@ -173,7 +204,21 @@ class Logits:
     softcap: float | None = None
 
 
-Op = Embed | Linear | RmsNorm | Rope | CacheWrite | Attention | GatedActivation | Add | SelectRows | Logits
+Op = (
+    Embed
+    | EmbedPositions
+    | Linear
+    | RmsNorm
+    | LayerNorm
+    | Rope
+    | CacheWrite
+    | Attention
+    | GatedActivation
+    | Activate
+    | Add
+    | SelectRows
+    | Logits
+)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from octavo.model.draft_head import HeadDefinition, HeadLayout
 from octavo.model.families.eagle import EAGLE
 from octavo.model.families.eagle3 import EAGLE3
 from octavo.model.families.gemma3 import GEMMA3
+from octavo.model.families.gpt2 import GPT2
 from octavo.model.families.llama import LLAMA
 from octavo.model.families.qwen2 import QWEN2
 from octavo.model.family import Family
@@ -19,7 +20,7 @@ from octavo.model.header import CheckpointHeader, Naming
 from octavo.model.program import Program
 from octavo.model.sources import ModelDefinition
 
-BUILT_IN = (LLAMA, QWEN2, GEMMA3)
+BUILT_IN = (LLAMA, QWEN2, GEMMA3, GPT2)
 HEAD_LAYOUTS: tuple[HeadLayout, ...] = (EAGLE3, EAGLE)
 """The first that a checkpoint matches is its layout."""
 ENTRY_POINT_GROUP = "octavo.models"

@@ -1,5 +1,7 @@
 """Every row op against float64, on awkward widths, and with the same bits on every instruction set."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,18 @@ from octavo.execution.native.rope_table import rope_table
 from octavo.execution.protocols import Float32
 from octavo.execution.quant import TensorType, quantize
 from octavo.execution.weights import LoadedWeight
-from octavo.model.program import Activation, Add, GatedActivation, Linear, RmsNorm, Rope, RopeSpec
+from octavo.model.program import (
+    Activate,
+    Activation,
+    Add,
+    EmbedPositions,
+    GatedActivation,
+    LayerNorm,
+    Linear,
+    RmsNorm,
+    Rope,
+    RopeSpec,
+)
 from tests.execution.native.rig import ISAS, OpRig, Setting, bits
 
 WIDTHS = [8, 24, 576, 36, 5, 1, 1000]
@@ -40,14 +53,75 @@ def test_rms_norm(width: int, groups: int) -> None:
     np.testing.assert_array_equal(bits(in_place.run("x")), bits(rig.run("y")))
 
 
+@pytest.mark.parametrize("bias", ["b", None])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_layer_norm(width: int, bias: str | None) -> None:
+    """Rows far from zero, whose mean must go before their squares are summed."""
+    x, weight = random(width, size=3.0) + np.float32(100), random(width, rows=1)[0]
+    weights = {"w": weight, "b": random(width, rows=1, seed=2)[0]}
+    rig = OpRig({"x": x}, [LayerNorm(x="x", out="y", weight="w", eps=1e-5, bias=bias)], weights, {"y": width})
+    centred = x.astype(np.float64) - x.astype(np.float64).mean(-1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * weight
+    expected += 0 if bias is None else weights[bias]
+    np.testing.assert_allclose(run_everywhere(rig, "y"), expected, rtol=2e-4, atol=2e-4)
+    in_place = OpRig({"x": x}, [LayerNorm(x="x", out="x", weight="w", eps=1e-5, bias=bias)], weights)
+    np.testing.assert_array_equal(bits(in_place.run("x")), bits(rig.run("y")))
+
+
+def test_layer_norm_of_rows_around_zero() -> None:
+    x, weight = random(576, size=3.0), random(576, rows=1)[0]
+    rig = OpRig({"x": x}, [LayerNorm(x="x", out="x", weight="w", eps=1e-5)], {"w": weight})
+    centred = x.astype(np.float64) - x.astype(np.float64).mean(-1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * weight
+    np.testing.assert_allclose(run_everywhere(rig, "x"), expected, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("tensor_type", [TensorType.F32, TensorType.BF16, TensorType.Q8_0])
+def test_learned_positions(tensor_type: TensorType) -> None:
+    table = random(64, rows=4096)
+    stored = LoadedWeight(tensor_type, table.shape, quantize(tensor_type, table))
+    rig = OpRig({"x": random(8)}, [EmbedPositions(out="p", weight="t")], {"t": stored}, {"p": 64})
+    positions = [0, 1, 17, 63, 2048, 4095]
+    np.testing.assert_array_equal(run_everywhere(rig, "p", positions), stored.float32()[positions])
+
+
+def test_a_table_of_positions_bounds_the_context() -> None:
+    rig = OpRig({"x": random(8)}, [EmbedPositions(out="p", weight="t")], {"t": random(64, rows=4095)}, {"p": 64})
+    with pytest.raises(ValueError, match="max_positions=4096.*holds 4095"):
+        rig.run("p")
+
+
+def normal_distribution(x: np.ndarray) -> np.ndarray:
+    return np.array([math.erfc(-v / math.sqrt(2)) / 2 for v in x.ravel()]).reshape(x.shape)
+
+
+def activated(x: np.ndarray, activation: Activation) -> np.ndarray:
+    """In double precision."""
+    return {
+        Activation.SILU: lambda: x / (1 + np.exp(-x)),
+        Activation.GELU_TANH: lambda: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+        Activation.GELU: lambda: x * normal_distribution(x),
+        Activation.RELU: lambda: np.maximum(x, 0),
+    }[activation]()
+
+
+@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_activation(width: int, activation: Activation) -> None:
+    x = random(width, size=5.0)
+    rig = OpRig({"x": x}, [Activate(x="x", out="y", activation=activation)], extra_buffers={"y": width})
+    got = run_everywhere(rig, "y")
+    np.testing.assert_allclose(got, activated(x.astype(np.float64), activation), rtol=2e-6, atol=1e-6)
+    in_place = OpRig({"x": x}, [Activate(x="x", out="x", activation=activation)])
+    np.testing.assert_array_equal(bits(in_place.run("x")), bits(got))
+
+
 @pytest.mark.parametrize("activation", Activation)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_gated_activation(width: int, activation: Activation) -> None:
     gate, up = random(width, size=5.0), random(width, seed=1)
     rig = OpRig({"g": gate, "u": up}, [GatedActivation(gate="g", up="u", out="g", activation=activation)])
-    g = gate.astype(np.float64)
-    tanh_form = 0.5 * g * (1 + np.tanh(np.sqrt(2 / np.pi) * (g + 0.044715 * g**3)))
-    expected = {Activation.SILU: g / (1 + np.exp(-g)), Activation.GELU_TANH: tanh_form}[activation] * up
+    expected = activated(gate.astype(np.float64), activation) * up
     np.testing.assert_allclose(run_everywhere(rig, "g"), expected, rtol=2e-6, atol=1e-6)
 
 

@@ -10,12 +10,15 @@ from octavo.execution.reference.ops import OPS, DenseWeight, Machine
 from octavo.execution.reference.paged_kv import PagedKV
 from octavo.kv.spec import AttentionSpec, KVDtype, lay_out
 from octavo.model.program import (
+    Activate,
     Activation,
     Add,
     Attention,
     CacheWrite,
     Embed,
+    EmbedPositions,
     GatedActivation,
+    LayerNorm,
     Linear,
     Logits,
     Op,
@@ -80,6 +83,13 @@ def test_embed(rng: np.random.Generator) -> None:
     assert (out == m.weights["table"].values[[3, 1, 4, 1, 5]] * np.float32(3)).all()
 
 
+def test_embed_positions(rng: np.random.Generator) -> None:
+    m = machine(rng)
+    m.weights["positions"] = DenseWeight(rng.standard_normal((9, WIDTH), np.float32), False)
+    out = run(m, EmbedPositions(out="out", weight="positions"))
+    assert (out == m.weights["positions"].values[[0, 1, 2, 7, 8]]).all()
+
+
 def test_linear_with_and_without_bias(rng: np.random.Generator) -> None:
     m = machine(rng)
     x, w, bias = m.buffers["x"], m.weights["table"].values, m.weights["bias"].values
@@ -99,6 +109,18 @@ def test_rms_norm_in_groups_and_in_place(rng: np.random.Generator) -> None:
             part = x[t, 4 * g : 4 * g + 4].astype(np.float64)
             expected = part / math.sqrt(np.mean(part**2) + 0.01) * w
             np.testing.assert_allclose(out[t, 4 * g : 4 * g + 4], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [None, "shift"])
+def test_layer_norm_in_place(rng: np.random.Generator, bias: str | None) -> None:
+    m = machine(rng)
+    m.weights |= {name: DenseWeight(rng.standard_normal(WIDTH, np.float32), False) for name in ("gain", "shift")}
+    x, gain, shift = m.buffers["x"].copy(), m.weights["gain"].values, m.weights["shift"].values
+    out = run(m, LayerNorm(x="x", out="x", weight="gain", eps=0.01, bias=bias), "x")
+    for t in range(TOKENS):
+        row = x[t].astype(np.float64)
+        normed = (row - row.mean()) / math.sqrt(row.var() + 0.01) * gain
+        np.testing.assert_allclose(out[t], normed + (0 if bias is None else shift), rtol=1e-5, atol=1e-6)
 
 
 def test_rope_turns_the_rotary_part_and_leaves_the_rest(rng: np.random.Generator) -> None:
@@ -161,14 +183,18 @@ def test_attention_sees_its_past_through_the_block_table(
     [
         (Activation.SILU, lambda x: x / (1 + math.exp(-x))),
         (Activation.GELU_TANH, lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
+        (Activation.GELU, lambda x: x * math.erfc(-x / math.sqrt(2)) / 2),
+        (Activation.RELU, lambda x: max(0.0, x)),
     ],
 )
-def test_gated_activation(rng: np.random.Generator, activation: Activation, f) -> None:
+def test_activations(rng: np.random.Generator, activation: Activation, f) -> None:
     gate = np.linspace(-90, 90, TOKENS * WIDTH, dtype=np.float32).reshape(TOKENS, WIDTH)
     m = machine(rng, gate=gate)
     out = run(m, GatedActivation(gate="gate", up="x", out="out", activation=activation))
     expected = np.array([f(float(g)) for g in gate.reshape(-1)]).reshape(gate.shape) * m.buffers["x"]
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+    ungated = run(m, Activate(x="gate", out="gate", activation=activation), "gate")
+    np.testing.assert_allclose(ungated * m.buffers["x"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_silu_of_a_huge_negative_gate_is_zero(rng: np.random.Generator) -> None:

@@ -19,7 +19,7 @@ from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
 from octavo.model.cache_layers import with_layers_from
-from octavo.model.dataflow import rows_source
+from octavo.model.dataflow import most_positions, rows_source
 from octavo.model.program import Embed, Program
 
 
@@ -74,6 +74,7 @@ class NativeExecutor:
         host = beside if beside is not None and beside.layout == layout else None
         first_layer = 0 if host is None else len(host.program.cache_layers)
         check_layers(program, layout, first_layer)
+        _check_positions(program, max_positions)
         try:
             self._memory: _native.KvMemory | None = _kv_memory(layout) if host is None else host.memory
             self._native: _native.Executor | None = _native.Executor(
@@ -268,6 +269,13 @@ def _kv_memory(layout: KVLayout) -> _native.KvMemory:
         kv_dtype=layout.dtype.value,
         layers=layers,
     )
+
+
+def _check_positions(program: Program, max_positions: int) -> None:
+    known = most_positions(program)
+    if known is not None and max_positions > known:
+        problem = f"program {program.name} looks positions up in a table that holds {known}"
+        raise ValueError(f"max_positions={max_positions}: {problem}")
 
 
 def _num_known_tokens(program: Program) -> int:

@@ -20,11 +20,14 @@ from octavo.execution.native.stages import (
 )
 from octavo.execution.weights import LoadedWeight
 from octavo.model.program import (
+    Activate,
     Add,
     Attention,
     CacheWrite,
     Embed,
+    EmbedPositions,
     GatedActivation,
+    LayerNorm,
     Program,
     RmsNorm,
     Rope,
@@ -75,10 +78,13 @@ class Recorder:
             LinearStage: self._linear_stage,
             Attention: self._attention,
             Embed: self._embed,
+            EmbedPositions: self._embed_positions,
             RmsNorm: self._rms_norm,
+            LayerNorm: self._layer_norm,
             Rope: self._rope,
             CacheWrite: self._cache_write,
             GatedActivation: self._gate,
+            Activate: self._activate,
             Add: self._add,
             SelectRows: self._select,
             Softcap: self._softcap,
@@ -115,9 +121,16 @@ class Recorder:
     def _embed(self, op: Embed) -> None:
         self._native.embed(matrix=self._matrix(op.weight), scale=op.scale, out=self.buffers[op.out])
 
+    def _embed_positions(self, op: EmbedPositions) -> None:
+        self._native.embed_positions(matrix=self._matrix(op.weight), out=self.buffers[op.out])
+
     def _rms_norm(self, op: RmsNorm) -> None:
         b = self.buffers
         self._native.rms_norm(x=b[op.x], out=b[op.out], weight=self._vector(op.weight), eps=op.eps, groups=op.groups)
+
+    def _layer_norm(self, op: LayerNorm) -> None:
+        weight, bias = self._vector(op.weight), self._bias(op.bias)
+        self._native.layer_norm(x=self.buffers[op.x], out=self.buffers[op.out], weight=weight, bias=bias, eps=op.eps)
 
     def _rope(self, op: Rope) -> None:
         rotary_dim = self._program.ropes[op.rope].rotary_dim
@@ -135,6 +148,10 @@ class Recorder:
     def _gate(self, op: GatedActivation) -> None:
         b = self.buffers
         self._native.gate(activation=op.activation.value, gate=b[op.gate], up=b[op.up], out=b[op.out])
+
+    def _activate(self, op: Activate) -> None:
+        b = self.buffers
+        self._native.activate(activation=op.activation.value, x=b[op.x], out=b[op.out])
 
     def _add(self, op: Add) -> None:
         b = self.buffers

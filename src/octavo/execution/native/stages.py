@@ -11,13 +11,16 @@ import numpy.typing as npt
 
 from octavo.model.dataflow import reads, writes
 from octavo.model.program import (
+    Activate,
     Add,
     Attention,
     Buffer,
     CacheWrite,
     Dim,
     Embed,
+    EmbedPositions,
     GatedActivation,
+    LayerNorm,
     RmsNorm,
     Rope,
     SelectRows,
@@ -66,7 +69,21 @@ class LinearStage:
     segments: tuple[Segment, ...]
 
 
-RowOp = Embed | RmsNorm | Rope | CacheWrite | GatedActivation | Add | SelectRows | Quantize | Softcap | Reorder
+RowOp = (
+    Embed
+    | EmbedPositions
+    | RmsNorm
+    | LayerNorm
+    | Rope
+    | CacheWrite
+    | GatedActivation
+    | Activate
+    | Add
+    | SelectRows
+    | Quantize
+    | Softcap
+    | Reorder
+)
 """Ops whose row r reads and writes row r alone (SelectRows: reads a row that an earlier stage wrote)."""
 
 

@@ -1,5 +1,6 @@
 """What each op of a program does, in NumPy: one function per op, in a table keyed by the op's type."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +13,15 @@ from octavo.execution.reference.paged_kv import PagedKV
 from octavo.execution.reference.rounding import round_activations
 from octavo.kv.spec import KVLayout
 from octavo.model.program import (
+    Activate,
     Activation,
     Add,
     Attention,
     CacheWrite,
     Embed,
+    EmbedPositions,
     GatedActivation,
+    LayerNorm,
     Linear,
     Logits,
     Op,
@@ -71,6 +75,10 @@ def _embed(m: Machine, op: Embed) -> None:
     m.buffers[op.out] = m.weights[op.weight].values[m.batch.token_ids] * np.float32(op.scale)
 
 
+def _embed_positions(m: Machine, op: EmbedPositions) -> None:
+    m.buffers[op.out] = m.weights[op.weight].values[m.batch.positions]
+
+
 def _linear(m: Machine, op: Linear) -> None:
     y = _matmul(m.buffers[op.x], m.weights[op.weight])
     if op.bias is not None:
@@ -84,6 +92,14 @@ def _rms_norm(m: Machine, op: RmsNorm) -> None:
     mean_square = np.mean(groups * groups, axis=-1, keepdims=True)
     normed = groups / np.sqrt(mean_square + np.float32(op.eps)) * m.weights[op.weight].values
     m.buffers[op.out] = normed.reshape(x.shape)
+
+
+def _layer_norm(m: Machine, op: LayerNorm) -> None:
+    x = m.buffers[op.x]
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True)
+    normed = centred / np.sqrt(variance + np.float32(op.eps)) * m.weights[op.weight].values
+    m.buffers[op.out] = normed if op.bias is None else normed + m.weights[op.bias].values
 
 
 def _rope(m: Machine, op: Rope) -> None:
@@ -138,11 +154,30 @@ def _gelu_tanh(x: Float32) -> Float32:
     return y
 
 
-_ACTIVATIONS = {Activation.SILU: _silu, Activation.GELU_TANH: _gelu_tanh}
+def _gelu(x: Float32) -> Float32:
+    erf = np.frompyfunc(math.erf, 1, 1)(x / np.float32(np.sqrt(2))).astype(np.float32)
+    y: Float32 = np.float32(0.5) * x * (1 + erf)
+    return y
+
+
+def _relu(x: Float32) -> Float32:
+    return np.maximum(x, np.float32(0))
+
+
+_ACTIVATIONS = {
+    Activation.SILU: _silu,
+    Activation.GELU_TANH: _gelu_tanh,
+    Activation.GELU: _gelu,
+    Activation.RELU: _relu,
+}
 
 
 def _gated_activation(m: Machine, op: GatedActivation) -> None:
     m.buffers[op.out] = _ACTIVATIONS[op.activation](m.buffers[op.gate]) * m.buffers[op.up]
+
+
+def _activate(m: Machine, op: Activate) -> None:
+    m.buffers[op.out] = _ACTIVATIONS[op.activation](m.buffers[op.x])
 
 
 def _add(m: Machine, op: Add) -> None:
@@ -162,12 +197,15 @@ def _logits(m: Machine, op: Logits) -> None:
 
 OPS: dict[type[Op], Callable[[Machine, Any], None]] = {
     Embed: _embed,
+    EmbedPositions: _embed_positions,
     Linear: _linear,
     RmsNorm: _rms_norm,
+    LayerNorm: _layer_norm,
     Rope: _rope,
     CacheWrite: _cache_write,
     Attention: _attention,
     GatedActivation: _gated_activation,
+    Activate: _activate,
     Add: _add,
     SelectRows: _select_rows,
     Logits: _logits,
