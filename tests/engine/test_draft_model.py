@@ -115,6 +115,16 @@ def test_shorter_training_is_said_at_start(tiny_model: str, write: Write, caplog
     assert "made for 32 positions" in caplog.text
 
 
+def test_a_table_of_positions_that_ends_too_early_is_refused(tiny_model: str, write: Write) -> None:
+    short = write("short.gguf", TinyModel(architecture="gpt2", kv_heads=4, context_length=63))
+    drafting = {**DRAFTING, "skip_tokenizer_init": True, "speculation": f"draft:{short}"}
+    with pytest.raises(ConfigError, match=r"max_model_len=64: .*short\.gguf looks positions up in a table of 63"):
+        LLM(tiny_model, **drafting)
+    with LLM(tiny_model, **{**drafting, "max_model_len": 63}) as llm:
+        (output,) = llm.generate([[9, 8, 7]], SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True))
+        assert len(output.outputs[0].token_ids) == 60
+
+
 def test_all_memory_is_let_go_of(tiny_model: str, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Executors] = []
     init = Executors.__init__

@@ -39,6 +39,15 @@ FORMATS = {
     "Q2_K": TinyModel(tensor_type=Q.Q2_K, hidden=256, heads=4, kv_heads=4, head_dim=64, intermediate=256),
     "Q3_K": TinyModel(tensor_type=Q.Q3_K, hidden=256, heads=4, kv_heads=1, head_dim=128, intermediate=256),
     "IQ4_NL": TinyModel(tensor_type=Q.IQ4_NL, heads=4, kv_heads=1, head_dim=96),
+    "gpt2, Q4_0": TinyModel(
+        architecture="gpt2",
+        tensor_type=Q.Q4_0,
+        embedding_type=Q.Q8_0,
+        hidden=192,
+        heads=3,
+        kv_heads=3,
+        intermediate=416,
+    ),
     "gemma3, Q6_K": TinyModel(
         architecture="gemma3",
         tensor_type=Q.Q6_K,

@@ -45,9 +45,19 @@ _LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 
+_GPT2 = {"n_inner": 96, "tie_word_embeddings": True}
+_GPT2_CHANGED = {
+    "scale_attn_by_inverse_layer_idx": True,
+    "reorder_and_upcast_attn": True,
+    "activation_function": "relu",
+    "tie_word_embeddings": False,
+}
+
 CASES: dict[str, Case] = {
     "llama": Case("llama"),
     "llama, llama3 scaling, tied": Case("llama", {"rope_parameters": _LLAMA3, "tie_word_embeddings": True}),
     "qwen2": Case("qwen2", {"tie_word_embeddings": True}),
     "gemma3": Case("gemma3_text", {"head_dim": 32, "sliding_window": 20, "num_hidden_layers": 6}),
+    "gpt2": Case("gpt2", _GPT2),
+    "gpt2, scores scaled by layer, relu, untied": Case("gpt2", _GPT2_CHANGED),
 }

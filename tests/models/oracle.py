@@ -10,7 +10,16 @@ import numpy as np
 from octavo.execution.protocols import Float32
 from tests.models.cases import Case
 
-_GAINS = {"q_proj": 4.0, "q_norm": 4.0, "qkv_proj": 3.0, "c_attn": 3.0, "o_proj": 2.0, "embed_tokens": 0.1, "wte": 0.1}
+_GAINS = {
+    "q_proj": 4.0,
+    "q_norm": 4.0,
+    "qkv_proj": 3.0,
+    "c_attn": 3.0,
+    "o_proj": 2.0,
+    "embed_tokens": 0.1,
+    "wte": 0.1,
+    "wpe": 0.1,
+}
 """Factors that make attention choose, and outweigh the token itself: with plain noise it averages, a mask that is off
 by one changes little, and greedy text repeats one token."""
 _FINAL_NORMS = ("model.norm.weight", "transformer.ln_f.weight")

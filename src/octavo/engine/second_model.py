@@ -19,6 +19,7 @@ from octavo.execution.loader.open import open_with_integers
 from octavo.execution.protocols import DraftExecutor, Proposer
 from octavo.execution.weights import load_model, weight_bytes
 from octavo.hub.files import ModelFiles
+from octavo.model.dataflow import most_positions
 from octavo.model.draft_head import HIDDEN
 from octavo.model.program import Program
 
@@ -87,7 +88,7 @@ def load_draft_model(name: str, first: FirstModel) -> SecondModel:
     files = resolve_second(name)
     program, weights = load_model(open_checkpoint(files.files))
     _require_same_tokens(name, files, program.vocab_size, first)
-    _warn_of_length(name, program, first)
+    _check_length(name, program, first)
     lasting = first.config.cache.kv_disk_path is not None
     return SecondModel(
         loaded=SecondLoaded(program, weights, borrowed={}),
@@ -101,7 +102,7 @@ def load_eagle_head(name: str, first: FirstModel) -> SecondModel:
     """A draft head that was made for the first model."""
     files = resolve_second(name)
     head = load_head(open_with_integers(files.files, INTEGER_TENSORS), first.loaded.program, first.loaded.weights)
-    _warn_of_length(name, head.program, first)
+    _check_length(name, head.program, first)
     width = head.program.buffers[head.program.inputs[HIDDEN]].width
     lasting = first.config.cache.kv_disk_path is not None
     return SecondModel(
@@ -119,8 +120,16 @@ SECOND_MODELS: Mapping[str, Callable[[str, FirstModel], SecondModel]] = {
 """Kind -> how a model of that kind is loaded."""
 
 
-def _warn_of_length(name: str, program: Program, first: FirstModel) -> None:
-    max_model_len = first.config.model.max_model_len
+def _check_length(name: str, program: Program, first: FirstModel) -> None:
+    """
+    Raises:
+        ConfigError: the second model has no rows for positions that the first may come to.
+    """
+    max_model_len, bound = first.config.model.max_model_len, most_positions(program)
+    longest = max_model_len or first.loaded.program.max_positions
+    if bound is not None and longest > bound:
+        problem = f"{name} looks positions up in a table of {bound}: ask for at most that, or draft with another model"
+        raise ConfigError("max_model_len", longest, problem)
     if max_model_len is not None and max_model_len > program.max_positions:
         log.warning(
             "%s was made for %d positions: behind these its drafts will be of little use", name, program.max_positions

@@ -5,7 +5,7 @@ no built-in family knows the architecture.
 """
 
 from collections.abc import Iterable
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.model.draft_head import HeadDefinition, HeadLayout
@@ -17,13 +17,13 @@ from octavo.model.families.llama import LLAMA
 from octavo.model.families.qwen2 import QWEN2
 from octavo.model.family import Family
 from octavo.model.header import CheckpointHeader, Naming
+from octavo.model.plug_ins import GROUP, load_families, origin
 from octavo.model.program import Program
 from octavo.model.sources import ModelDefinition
 
 BUILT_IN = (LLAMA, QWEN2, GEMMA3, GPT2)
 HEAD_LAYOUTS: tuple[HeadLayout, ...] = (EAGLE3, EAGLE)
 """The first that a checkpoint matches is its layout."""
-ENTRY_POINT_GROUP = "octavo.models"
 
 
 def define_model(header: CheckpointHeader) -> ModelDefinition:
@@ -53,21 +53,39 @@ def define_head(header: CheckpointHeader, target: Program) -> HeadDefinition:
 
 
 def find_family(header: CheckpointHeader) -> Family:
-    """The family of a checkpoint's architecture; raises UnsupportedModelError listing the known ones."""
+    """The family of a checkpoint's architecture. Plug-ins are loaded only where no built-in family knows it.
+
+    Raises:
+        UnsupportedModelError: none knows it (lists those that are known, and the plug-ins at fault); several plug-ins
+            do; or a plug-in has the name of the built-in family that does.
+    """
     architecture = _architecture(header)
     names = {Naming.GGUF: _gguf_names, Naming.HF: _hf_names}[header.naming]
-    built_in = [family for family in BUILT_IN if architecture in names(family)]
-    if built_in:
-        return built_in[0]
-    plugged_in = _plugged_in()
-    found = [family for family in plugged_in if architecture in names(family)]
-    if found:
+    points = entry_points(group=GROUP)
+    for family in BUILT_IN:
+        if architecture in names(family):
+            _refuse_namesakes(header, family, points)
+            return family
+    families, faults = load_families(points, BUILT_IN)
+    found = [family for family in families if architecture in names(family)]
+    if len(found) == 1:
         return found[0]
-    known = sorted({name for family in (*BUILT_IN, *plugged_in) for name in names(family)})
+    if found:
+        several = " and ".join(origin(point) for point in points if point.name in {family.name for family in found})
+        raise UnsupportedModelError(f"{header.path}: {several} both compute {architecture!r}: uninstall one")
+    known = sorted({name for family in (*BUILT_IN, *families) for name in names(family)})
     raise UnsupportedModelError(
         f"{header.path}: architecture {architecture!r} is not one that Octavo computes; it computes {', '.join(known)}."
-        f" A plug-in may add others (entry point group {ENTRY_POINT_GROUP})"
+        f" A plug-in may add others (entry point group {GROUP})" + "".join(f"; {fault}" for fault in faults)
     )
+
+
+def _refuse_namesakes(header: CheckpointHeader, family: Family, points: Iterable[EntryPoint]) -> None:
+    """A plug-in cannot take a built-in family's place, and is not passed over in silence either."""
+    for point in points:
+        if point.name == family.name:
+            problem = f"{origin(point)} has the name of a family that Octavo computes itself: rename or uninstall it"
+            raise UnsupportedModelError(f"{header.path}: {problem}")
 
 
 def _architecture(header: CheckpointHeader) -> str:
@@ -88,11 +106,3 @@ def _gguf_names(family: Family) -> Iterable[str]:
 
 def _hf_names(family: Family) -> Iterable[str]:
     return (*family.hf_architectures, *family.hf_model_types)
-
-
-def _plugged_in() -> list[Family]:
-    families = [(point.name, point.load()) for point in entry_points(group=ENTRY_POINT_GROUP)]
-    for name, family in families:
-        if not isinstance(family, Family):
-            raise TypeError(f"entry point {name!r} of group {ENTRY_POINT_GROUP} is no Family but {family!r:.80}")
-    return [family for _, family in families]

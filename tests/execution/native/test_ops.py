@@ -87,7 +87,7 @@ def test_learned_positions(tensor_type: TensorType) -> None:
 
 def test_a_table_of_positions_bounds_the_context() -> None:
     rig = OpRig({"x": random(8)}, [EmbedPositions(out="p", weight="t")], {"t": random(64, rows=4095)}, {"p": 64})
-    with pytest.raises(ValueError, match="max_positions=4096.*holds 4095"):
+    with pytest.raises(ValueError, match=r"max_positions=4096.*holds 4095"):
         rig.run("p")
 
 

@@ -14,8 +14,15 @@ from octavo.execution.loader.tiny.vocabulary import Vocabulary
 from octavo.execution.loader.tiny.weights import Stored
 from octavo.execution.quant import TensorType, quantize
 
-_PRE_TOKENIZERS = {"llama": "smollm", "qwen2": "qwen2", "gemma3": "default"}
-_WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+_PRE_TOKENIZERS = {"llama": "smollm", "qwen2": "qwen2", "gemma3": "default", "gpt2": "gpt-2"}
+_WHOLE = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "transformer.wte": "token_embd",
+    "transformer.wpe": "position_embd",
+    "transformer.ln_f": "output_norm",
+}
 _PARTS = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -27,8 +34,15 @@ _PARTS = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
 }
 _NORMS = {
+    "gpt2": {},
     "llama": {"post_attention_layernorm": "ffn_norm"},
     "qwen2": {"post_attention_layernorm": "ffn_norm"},
     "gemma3": {
@@ -37,7 +51,7 @@ _NORMS = {
         "post_feedforward_layernorm": "post_ffw_norm",
     },
 }
-_NAME = re.compile(r"model\.layers\.(?P<layer>\d+)\.(?P<part>.+)")
+_NAME = re.compile(r"(model\.layers|transformer\.h)\.(?P<layer>\d+)\.(?P<part>.+)")
 
 
 def write_gguf_model(
@@ -61,7 +75,6 @@ def _model_metadata(model: TinyModel) -> dict[str, Value]:
         "embedding_length": model.hidden,
         "feed_forward_length": model.intermediate,
         "attention.head_count": model.heads,
-        "attention.head_count_kv": model.kv_heads,
         **_architecture_numbers(model),
     }
     return {
@@ -71,12 +84,23 @@ def _model_metadata(model: TinyModel) -> dict[str, Value]:
         "general.file_type": Value("u32", FILE_TYPES[model.tensor_type.name]),
         "general.quantization_version": Value("u32", 2),
         **{f"{arch}.{key}": Value("u32", number) for key, number in numbers.items()},
-        f"{arch}.attention.layer_norm_rms_epsilon": Value("f32", model.norm_epsilon),
-        f"{arch}.rope.freq_base": Value("f32", model.rope_theta),
+        **{f"{arch}.{key}": Value("f32", number) for key, number in _architecture_floats(model).items()},
     }
 
 
+def _architecture_floats(model: TinyModel) -> dict[str, float]:
+    if model.architecture == "gpt2":
+        return {"attention.layer_norm_epsilon": model.norm_epsilon}
+    return {"attention.layer_norm_rms_epsilon": model.norm_epsilon, "rope.freq_base": model.rope_theta}
+
+
 def _architecture_numbers(model: TinyModel) -> dict[str, int]:
+    if model.architecture == "gpt2":
+        return {}
+    return {"attention.head_count_kv": model.kv_heads, **_rotary_numbers(model)}
+
+
+def _rotary_numbers(model: TinyModel) -> dict[str, int]:
     heads = {"attention.key_length": model.key_dim, "attention.value_length": model.key_dim}
     if model.architecture == "gemma3":
         pattern = {} if model.window_period == 6 else {"attention.sliding_window_pattern": model.window_period}

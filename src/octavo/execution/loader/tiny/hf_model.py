@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.tokenizer_json import tokenizer_config, tokenizer_json
@@ -14,8 +17,14 @@ from octavo.execution.loader.tiny.vocabulary import Vocabulary
 from octavo.execution.loader.tiny.weights import Stored
 from octavo.execution.quant import TensorType, quantize
 
-_CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
-_MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "gemma3": "gemma3_text"}
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+}
+_MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "gemma3": "gemma3_text", "gpt2": "gpt2"}
+_CONV1D = re.compile(r"transformer\.h\.\d+\.(attn|mlp)\.c_\w+\.weight")
 _TORCH_DTYPES = {TensorType.F32: "float32", TensorType.F16: "float16", TensorType.BF16: "bfloat16"}
 """Also the types that safetensors can hold; others are written as F32 of the same numbers."""
 
@@ -33,7 +42,7 @@ def write_hf_model(
     }
     for name, document in documents.items():
         _write_json(folder / name, document)
-    stored = {name: _storable(tensor) for name, tensor in weights.items()}
+    stored = {name: _turned(name, _storable(tensor)) for name, tensor in weights.items()}
     if shards == 1:
         write_safetensors(folder / "model.safetensors", stored)
     else:
@@ -75,6 +84,13 @@ def _storable(stored: Stored) -> Stored:
     return Stored(TensorType.F32, stored.shape, quantize(TensorType.F32, stored.values))
 
 
+def _turned(name: str, stored: Stored) -> Stored:
+    """Conv1D, which gpt2 is made of, holds its matrix as `[in, out]`."""
+    if _CONV1D.fullmatch(name) is None:
+        return stored
+    return Stored(stored.type, stored.shape[::-1], quantize(stored.type, np.ascontiguousarray(stored.values.T)))
+
+
 def _write_json(path: Path, document: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -85,6 +101,28 @@ def _config(model: TinyModel, vocabulary: Vocabulary) -> dict[str, Any]:
         "model_type": _MODEL_TYPES[model.architecture],
         "torch_dtype": _TORCH_DTYPES.get(model.tensor_type, "float32"),
         "vocab_size": model.vocab_size,
+        "tie_word_embeddings": model.is_tied,
+        "bos_token_id": vocabulary.bos,
+        "eos_token_id": _end_ids(vocabulary),
+        "pad_token_id": vocabulary.pad,
+        **(_gpt2_config(model) if model.architecture == "gpt2" else _llama_config(model)),
+    }
+
+
+def _gpt2_config(model: TinyModel) -> dict[str, Any]:
+    return {
+        "n_embd": model.hidden,
+        "n_inner": model.intermediate,
+        "n_layer": model.layers,
+        "n_head": model.heads,
+        "n_positions": model.context_length,
+        "layer_norm_epsilon": model.norm_epsilon,
+        "activation_function": "gelu_new",
+    }
+
+
+def _llama_config(model: TinyModel) -> dict[str, Any]:
+    return {
         "hidden_size": model.hidden,
         "intermediate_size": model.intermediate,
         "num_hidden_layers": model.layers,
@@ -94,11 +132,7 @@ def _config(model: TinyModel, vocabulary: Vocabulary) -> dict[str, Any]:
         "max_position_embeddings": model.context_length,
         "rms_norm_eps": model.norm_epsilon,
         "rope_theta": model.rope_theta,
-        "tie_word_embeddings": model.is_tied,
         "attention_dropout": 0.0,
-        "bos_token_id": vocabulary.bos,
-        "eos_token_id": _end_ids(vocabulary),
-        "pad_token_id": vocabulary.pad,
         **(_gemma3_config(model) if model.architecture == "gemma3" else {"hidden_act": "silu"}),
         **({"use_sliding_window": False} if model.architecture == "qwen2" else {}),
     }

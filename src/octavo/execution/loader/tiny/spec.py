@@ -8,7 +8,7 @@ from typing import Literal
 from octavo.errors import ConfigError
 from octavo.execution.quant import TensorType
 
-Architecture = Literal["llama", "qwen2", "gemma3"]
+Architecture = Literal["llama", "qwen2", "gemma3", "gpt2"]
 VocabularyKind = Literal["bpe", "spm"]
 FileFormat = Literal["gguf", "safetensors"]
 
@@ -66,6 +66,13 @@ class TinyModel:
                 self.hidden,
                 f"not a multiple of heads={self.heads}; give head_dim",
             )
+        if self.architecture == "gpt2":
+            _require(
+                self.kv_heads == self.heads, "kv_heads", self.kv_heads, f"gpt2 has one for each of {self.heads} heads"
+            )
+            _require(
+                self.q_width == self.hidden, "head_dim", self.key_dim, f"{self.heads} heads of gpt2 fill {self.hidden}"
+            )
         _require(self.key_dim % 2 == 0, "head_dim", self.key_dim, "must be even (rotary pairs)")
         for name, width in (("hidden", self.hidden), ("intermediate", self.intermediate), ("heads", self.q_width)):
             for kind in (self.tensor_type, self.table_type):
@@ -109,7 +116,7 @@ class TinyModel:
 
     @property
     def norm_epsilon(self) -> float:
-        return 1e-5 if self.architecture == "llama" else 1e-6
+        return 1e-5 if self.architecture in ("llama", "gpt2") else 1e-6
 
     @property
     def sliding_layers(self) -> tuple[bool, ...]:

@@ -55,7 +55,10 @@ def _added_token(vocabulary: Vocabulary, token_id: int) -> dict[str, Any]:
 
 def _byte_level(model: TinyModel) -> dict[str, Any]:
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    if model.architecture == "llama":
+    if model.architecture == "gpt2":
+        words = [{**byte_level, "use_regex": True}]
+        normalizer = None
+    elif model.architecture == "llama":
         words = [{"type": "Digits", "individual_digits": True}, {**byte_level, "use_regex": True}]
         normalizer = None
     else:

@@ -82,6 +82,11 @@ _TURNS = (
     "{{ '<start_of_turn>' + role + '\\n' + m['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"
 )
+_ROLES = (
+    "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
+)
+"""The real gpt2 has no chat template."""
 _CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _CONVENTIONS: dict[tuple[Architecture, VocabularyKind], _Conventions] = {
     ("llama", "bpe"): _Conventions(
@@ -96,6 +101,10 @@ _CONVENTIONS: dict[tuple[Architecture, VocabularyKind], _Conventions] = {
     ("llama", "spm"): _Conventions(
         ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"), (), "<s>", "</s>", "</s>", "<unk>", "<|im_end|>",
         add_bos=True, add_space_prefix=True, padding="[PAD{}]", template=_CHATML,
+    ),
+    ("gpt2", "bpe"): _Conventions(
+        (), ("<|endoftext|>",), "<|endoftext|>", "<|endoftext|>", "<|endoftext|>", None, "<|endoftext|>",
+        add_bos=False, add_space_prefix=False, padding="[PAD{}]", template=_ROLES,
     ),
     ("gemma3", "spm"): _Conventions(
         ("<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"), (),

@@ -44,13 +44,15 @@ class Stored:
 
 
 def build_weights(model: TinyModel) -> dict[str, Stored]:
-    """All tensors. Each depends on the seed and its own name alone."""
-    weights = {"model.embed_tokens.weight": _embedding(model)}
+    """All tensors. Each depends on the seed and its own name alone. Matrices are `[out, in]`, whatever the format."""
+    if model.architecture == "gpt2":
+        return _gpt2(model)
+    weights = {"model.embed_tokens.weight": _table(model, "model.embed_tokens.weight", model.vocab_size)}
     for i in range(model.layers):
         weights |= _layer(model, f"model.layers.{i}.")
     weights["model.norm.weight"] = _norm(model, "model.norm.weight", model.hidden, _LOGIT_SPREAD)
     if not model.is_tied:
-        weights["lm_head.weight"] = _matrix(model, "lm_head.weight", model.vocab_size, model.hidden, model.table_type)
+        weights["lm_head.weight"] = _table(model, "lm_head.weight", model.vocab_size)
     return weights
 
 
@@ -76,8 +78,43 @@ def _layer(model: TinyModel, prefix: str) -> dict[str, Stored]:
     if model.architecture == "qwen2":
         for part, width in (("q", q), ("k", kv), ("v", kv)):
             name = f"{prefix}self_attn.{part}_proj.bias"
-            weights[name] = _vector(model, np.float32(0.3) * _noise(model, name, (width,)))
+            weights[name] = _bias(model, name, width)
     return weights
+
+
+def _gpt2(model: TinyModel) -> dict[str, Stored]:
+    """Queries have a gain; see `_GAINS`."""
+    hidden, ffn = model.hidden, model.intermediate
+    norms = {"transformer.ln_f": _LOGIT_SPREAD}
+    matrices: dict[str, tuple[int, int, float | NDArray[np.float32]]] = {}
+    for i in range(model.layers):
+        prefix = f"transformer.h.{i}."
+        norms |= {f"{prefix}ln_1": 1.0, f"{prefix}ln_2": 1.0}
+        qkv_gains = np.repeat(np.array([4, 1, 1], np.float32), hidden)[:, None]
+        matrices |= {f"{prefix}attn.c_attn": (3 * hidden, hidden, qkv_gains)}
+        matrices |= {f"{prefix}attn.c_proj": (hidden, hidden, 2.0)}
+        matrices |= {f"{prefix}mlp.c_fc": (ffn, hidden, 1.0), f"{prefix}mlp.c_proj": (hidden, ffn, 1.0)}
+    weights = {"transformer.wte.weight": _table(model, "transformer.wte.weight", model.vocab_size)}
+    weights |= {"transformer.wpe.weight": _positions(model)}
+    for name, centre in norms.items():
+        weights[f"{name}.weight"] = _norm(model, f"{name}.weight", hidden, centre)
+        weights[f"{name}.bias"] = _bias(model, f"{name}.bias", hidden)
+    for name, (rows, k, gain) in matrices.items():
+        weights[f"{name}.weight"] = _matrix(model, f"{name}.weight", rows, k, model.tensor_type, gain)
+        weights[f"{name}.bias"] = _bias(model, f"{name}.bias", rows)
+    if not model.is_tied:
+        weights["lm_head.weight"] = _table(model, "lm_head.weight", model.vocab_size)
+    return weights
+
+
+def _positions(model: TinyModel) -> Stored:
+    """A float table, as converters leave it."""
+    shape = (model.context_length, model.hidden)
+    return _vector(model, _noise(model, "transformer.wpe.weight", shape) / np.float32(np.sqrt(model.hidden)))
+
+
+def _bias(model: TinyModel, name: str, width: int) -> Stored:
+    return _vector(model, np.float32(0.3) * _noise(model, name, (width,)))
 
 
 def _norm_widths(model: TinyModel) -> dict[str, int]:
@@ -92,13 +129,21 @@ def _noise(model: TinyModel, name: str, shape: tuple[int, ...]) -> NDArray[np.fl
     return np.random.default_rng([model.seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=np.float32)
 
 
-def _matrix(model: TinyModel, name: str, rows: int, k: int, tensor_type: TensorType, gain: float = 1.0) -> Stored:
+def _matrix(
+    model: TinyModel,
+    name: str,
+    rows: int,
+    k: int,
+    tensor_type: TensorType,
+    gain: float | NDArray[np.float32] = 1.0,
+) -> Stored:
+    """`gain`: of all rows, or of each `[rows, 1]`."""
     return _rounded(tensor_type, _noise(model, name, (rows, k)) * np.float32(gain / np.sqrt(k)))
 
 
-def _embedding(model: TinyModel) -> Stored:
+def _table(model: TinyModel, name: str, rows: int) -> Stored:
     """Rows of length 1, as a matrix that also gives logits wants them; gemma3 scales them up when it reads them."""
-    return _matrix(model, "model.embed_tokens.weight", model.vocab_size, model.hidden, model.table_type)
+    return _matrix(model, name, rows, model.hidden, model.table_type)
 
 
 def _norm(model: TinyModel, name: str, width: int, centre: float) -> Stored:
