@@ -1,7 +1,27 @@
 """Lowering passes on hand-made programs: what is folded, what must not be."""
 
-from octavo.execution.native.lower import find_local, fold_adds, gather_sections, join_linears, lower, quantize_inputs
-from octavo.execution.native.stages import LinearStage, Quantize, RowSection, RowStage, Segment, Softcap, stage_names
+import numpy as np
+
+from octavo.execution.native.lower import (
+    distinct_orders,
+    find_local,
+    fold_adds,
+    gather_sections,
+    join_linears,
+    lower,
+    quantize_inputs,
+    reorder_inputs,
+)
+from octavo.execution.native.stages import (
+    LinearStage,
+    Quantize,
+    Reorder,
+    RowSection,
+    RowStage,
+    Segment,
+    Softcap,
+    stage_names,
+)
 from octavo.model.program import (
     Activation,
     Add,
@@ -143,3 +163,46 @@ def test_a_layer_becomes_two_sections() -> None:
         if isinstance(section, RowSection)
     ]
     assert sums == [[False] * 3, [True, False, False, True], [False]]
+
+
+ORDER, OTHER = np.array([2, 0, 1], np.int32), np.array([1, 2, 0], np.int32)
+
+
+def test_inputs_are_reordered_once_per_content_and_order() -> None:
+    orders, order_of = distinct_orders({"w.q": ORDER, "w.k": ORDER.copy(), "w.v": OTHER})
+    assert [order.tolist() for order in orders] == [ORDER.tolist(), OTHER.tolist()]
+    assert order_of == {"w.q": 0, "w.k": 0, "w.v": 1}
+    write = RmsNorm(x="x", out="h", weight="n", eps=1e-5)
+    ops = [linear("h", "q"), linear("h", "k"), linear("h", "v"), linear("h", "plain"), write, linear("h", "q")]
+    first, second = Reorder("h", 0, "h in order 0"), Reorder("h", 1, "h in order 1")
+    assert reorder_inputs(ops, order_of) == [
+        first,
+        linear("h in order 0", "q"),
+        linear("h in order 0", "k"),
+        second,
+        linear("h in order 1", "v"),
+        linear("h", "plain"),
+        write,
+        first,
+        linear("h in order 0", "q"),
+    ]
+
+
+def test_a_copy_in_another_order_is_a_local_buffer() -> None:
+    width = 64
+    buffers = {name: Buffer(name, "tokens", width) for name in ("x", "h")}
+    ops = (Embed(out="x", weight="embed"), Linear(x="x", out="h", weight="w"), Add(x="x", y="h", out="x"))
+    program = Program(
+        name="", ops=ops, buffers=buffers, weights={}, cache_layers=(), ropes=(), outputs={"x": "x"}, vocab_size=1,
+        max_positions=1,
+    )  # fmt: skip
+    lowered = lower(program, {"w"}, {"w": np.arange(width, dtype=np.int32)[::-1].copy()})
+    copy = "x in order 0"
+    assert lowered.buffers[copy] == Buffer(copy, "tokens", width)
+    assert {copy, f"{copy} (int8)"} <= lowered.local
+    (section,) = lowered.sections
+    assert isinstance(section, RowSection)
+    assert section.stages == (
+        RowStage((ops[0], Reorder("x", 0, copy), Quantize(copy))),
+        LinearStage(copy, (Segment("w", None, "x", add=True),)),
+    )

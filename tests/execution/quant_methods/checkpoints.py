@@ -17,6 +17,15 @@ Config = Mapping[str, Any]
 
 TINY = TinyModel(hidden=128, intermediate=192, heads=4, kv_heads=2, layers=2)
 FILE = "model.safetensors"
+_DTYPES = {
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": np.uint16,
+    "F8_E4M3": np.uint8,
+    "I8": np.int8,
+    "I32": np.int32,
+    "I64": np.int64,
+}
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,18 @@ def write_twin(folder: Path, values: Mapping[str, Array], model: TinyModel = TIN
 def read(folder: Path) -> dict[str, Array]:
     checkpoint = open_checkpoint([folder / FILE])
     return {name: checkpoint.float32(name) for name in checkpoint.tensors}
+
+
+def stored(folder: Path) -> dict[str, Tensor]:
+    """The folder's tensors as they stand there."""
+    raw = (folder / FILE).read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    tensors = {}
+    for name, entry in json.loads(raw[8:start]).items():
+        begin, end = entry["data_offsets"]
+        data = np.frombuffer(raw[start + begin : start + end], _DTYPES[entry["dtype"]])
+        tensors[name] = Tensor(entry["dtype"], data.reshape(entry["shape"]))
+    return tensors
 
 
 def rewrite(folder: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -1,5 +1,6 @@
 """Every way to quantise that is read, with the number format that it is computed in."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from octavo.execution.quant import TensorType as Q
@@ -20,9 +21,13 @@ def gptq_config(bits: int = 4, group_size: int = 32, **more: Any) -> dict[str, A
 
 
 def ct_config(
-    weights: dict[str, Any], file_format: str, activations: dict[str, Any] | None = None, **more: Any
+    weights: dict[str, Any],
+    file_format: str,
+    activations: dict[str, Any] | None = None,
+    targets: Sequence[str] = ("Linear",),
+    **more: Any,
 ) -> dict[str, Any]:
-    group = {"targets": ["Linear"], "weights": weights, "input_activations": activations, "output_activations": None}
+    group = {"targets": list(targets), "weights": weights, "input_activations": activations, "output_activations": None}
     return {
         "quant_method": "compressed-tensors",
         "format": file_format,

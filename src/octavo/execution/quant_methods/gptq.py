@@ -95,7 +95,7 @@ class _Module:
         words, outputs = tensors.matrix_shape(self._qweight)
         tensors.require(self._qweight, ["I32"], (words, outputs))
         inputs = words * _WORD // settings.bits
-        if words_for(inputs, settings.bits) != words:
+        if words * _WORD % settings.bits:
             raise tensors.error(self._qweight, f"holds no whole number of {settings.bits}-bit codes per output")
         groups = num_groups(inputs, settings.group_size)
         tensors.require(self._scales, FLOATS, (groups, outputs))
