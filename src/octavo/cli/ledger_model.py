@@ -56,6 +56,8 @@ def _of_files(files: Sequence[Path], name: str, weights: str | None) -> PricedMo
 
 def _stored(checkpoint: Checkpoint) -> StoredWeights:
     tensors = checkpoint.tensors.values()
-    total = sum(tensor.nbytes for tensor in tensors)
+    codes = checkpoint.code_tensors.values()
     integers = sum(tensor.nbytes for tensor in tensors if not tensor.type.is_float)
+    integers += sum(tensor.nbytes for tensor in codes if tensor.stored != "F8_E4M3")
+    total = sum(tensor.nbytes for tensor in tensors) + sum(tensor.nbytes for tensor in codes)
     return StoredWeights(total, is_integer=2 * integers > total)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from octavo.execution.quant import TensorType
 from octavo.execution.quant.e4m3 import E4M3_VALUES
 from octavo.execution.quant.layout import LAYOUTS
-from octavo.execution.quant.packing import pack
+from octavo.execution.quant.packing import HIGH_NIBBLE
 from octavo.execution.quant_methods.matrices import Codes, Float8Matrix, Floats, IntegerMatrix, Integers
 from octavo.execution.weight_parts import StoredMatrix
 
@@ -89,7 +89,8 @@ def _is_float16(values: Floats) -> bool:
 
 
 def _nibbles(codes: Codes, zeros: Integers, out: Blocks) -> None:
-    out["qs"] = pack(codes.reshape(-1, _BLOCK), 4, 16).reshape(*zeros.shape, 16)
+    half = _BLOCK // 2
+    out["qs"] = codes[..., :half] | (codes[..., half:] << HIGH_NIBBLE)
 
 
 def _nibbles_around_zeros(codes: Codes, zeros: Integers, out: Blocks) -> None:

@@ -22,8 +22,10 @@ def unpack_words(words: Words, bits: int, count: int) -> Codes:
         single = np.unpackbits(stream, axis=1, bitorder="little")[:, : count * bits].reshape(len(words), count, bits)
         weights = (1 << np.arange(bits)).astype(np.uint8)
         return np.asarray((single * weights).sum(axis=2, dtype=np.uint8))
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = (stream[:, :, None] >> shifts) & np.uint8((1 << bits) - 1)
+    per_byte, mask = 8 // bits, np.uint8((1 << bits) - 1)
+    codes = np.empty((*stream.shape, per_byte), np.uint8)
+    for place in range(per_byte):
+        codes[..., place] = (stream >> np.uint8(bits * place)) & mask
     return codes.reshape(len(words), -1)[:, :count]
 
 
