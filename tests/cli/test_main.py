@@ -25,6 +25,7 @@ COMMANDS = [
     "run-batch",
     "models",
     "pull",
+    "quantize",
     "doctor",
     "ledger",
     "explain",

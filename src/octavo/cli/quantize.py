@@ -15,7 +15,7 @@ from octavo.config import Quantization, choices
 if TYPE_CHECKING:
     from octavo.hub import ModelFiles
 
-Types = Enum("Types", {name: name for name in choices(Quantization)})  # type: ignore[misc]
+TYPES = f"One of {', '.join(choices(Quantization))}"
 Formats = Enum("Formats", {"gguf": "gguf", "safetensors": "safetensors"})
 
 _ENDINGS = {"gguf": ".gguf", "safetensors": ""}
@@ -24,24 +24,24 @@ _ENDINGS = {"gguf": ".gguf", "safetensors": ""}
 @with_config_file
 def quantize(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A name as `octavo models` explains them.")],
-    to: Annotated[Types, typer.Option("--to", help="Type of the matrices.", case_sensitive=False)],
+    to: Annotated[str, typer.Option("--to", metavar="TYPE", help=f"Of the matrices. {TYPES}.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Where to [default: MODEL-TYPE.gguf here].", show_default=False),
     ] = None,
     format: Annotated[Formats, typer.Option("--format", help="File format of the result.")] = Formats.gguf,  # noqa: A002
     output_type: Annotated[
-        Types | None,
+        str | None,
         typer.Option(
-            "--output-type", help="Of the matrix that gives the logits [default: --to, at least q6_k].",
-            show_default=False, case_sensitive=False,
+            "--output-type", metavar="TYPE",
+            help="Of the matrix that gives the logits [default: --to, at least q6_k].", show_default=False,
         ),
     ] = None,
     embedding_type: Annotated[
-        Types | None,
+        str | None,
         typer.Option(
-            "--embedding-type", help="Of the token embedding, if it is not that matrix, too [default: --to].",
-            show_default=False, case_sensitive=False,
+            "--embedding-type", metavar="TYPE",
+            help="Of the token embedding, if it is not that matrix, too [default: --to].", show_default=False,
         ),
     ] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="[default: all cores].", min=1, max=256)] = None,
@@ -61,11 +61,11 @@ def quantize(
     from octavo.platform.cpu import describe_machine
 
     optional = {"output_type": output_type, "embedding_type": embedding_type}
-    types = {field: None if kind is None else named_type(field, kind.value) for field, kind in optional.items()}
-    recipe = Recipe(named_type("to", to.value), output=types["output_type"], embedding=types["embedding_type"])
+    types = {field: None if kind is None else named_type(field, kind) for field, kind in optional.items()}
+    recipe = Recipe(named_type("to", to), output=types["output_type"], embedding=types["embedding_type"])
     with download_progress() as progress:
         files = hub.resolve(model, progress=progress)
-    path = output or Path(f"{_plain_name(files)}-{to.value}{_ENDINGS[format.value]}")
+    path = output or Path(f"{_plain_name(files)}-{to.lower()}{_ENDINGS[format.value]}")
     with _writing(path.name) as on_written:
         done = quantise_model(
             Source(files.name, files.folder, files.files),
@@ -91,18 +91,21 @@ def _plain_name(files: "ModelFiles") -> str:
 def _writing(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr while a file is written."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bars = Bars(*columns, console=Console(stderr=True))
-    task = bars.add_task(what, total=None)
+    tasks: list[TaskID] = []
 
     def on_written(done: int, total: int) -> None:
-        bars.start()  # with the first bytes: a refusal leaves no empty line
-        bars.update(task, completed=done, total=total)
+        if not tasks:
+            tasks.append(bars.add_task(what, total=total))
+            bars.start()
+        bars.update(tasks[0], completed=done)
 
     try:
         yield on_written
     finally:
-        bars.stop()
+        if tasks:  # bars that never started would leave an empty line
+            bars.stop()

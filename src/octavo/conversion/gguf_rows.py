@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from octavo.errors import UnsupportedModelError
 from octavo.execution.quant import TensorType
 from octavo.execution.quant.convert import convert
+from octavo.execution.requantize import with_inputs_in_order
 from octavo.execution.weights import LoadedWeight
 from octavo.model.sources import Rows, Transform, UnpermuteHeads
 
@@ -48,7 +49,7 @@ class FileTensor:
     def data(self, target: TensorType, pool: ThreadPoolExecutor) -> Iterator[Bytes]:
         """Its bytes in `target`, piece by piece."""
         for part in self.parts:
-            weight = _with_inputs_in_order(part.weight)
+            weight = with_inputs_in_order(part.weight)
             rows = weight.raw.reshape(prod(weight.shape[:-1]), -1)
             order = _file_order(weight, part.transform)
             ordered = rows if order is None else rows[order]
@@ -73,15 +74,6 @@ def file_tensor(name: str, parts: list[Part]) -> FileTensor:
 
 def _first_row(part: Part) -> int:
     return part.transform.start if isinstance(part.transform, Rows) else 0
-
-
-def _with_inputs_in_order(weight: LoadedWeight) -> LoadedWeight:
-    """A file has no place for another order of inputs."""
-    if weight.input_order is None:
-        return weight
-    values = np.ascontiguousarray(weight.float32())
-    raw = values.reshape(-1).view(np.uint8)
-    return replace(weight, type=TensorType.F32, raw=raw, row_order=None, input_order=None)
 
 
 def _file_order(weight: LoadedWeight, transform: Transform) -> NDArray[np.intp] | None:

@@ -1,6 +1,7 @@
 """The whole of a conversion: open, plan, write, verify, put into place."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from typing import Literal
 
 from octavo.conversion.gguf_to_gguf import plan_gguf_to_gguf
 from octavo.conversion.hf_to_gguf import plan_hf_to_gguf
-from octavo.conversion.plan import Checksums, GGUFPlan, Source
+from octavo.conversion.hf_to_hf import plan_hf_to_hf
+from octavo.conversion.plan import Plan, Source
 from octavo.conversion.target import FIELD, check_place, write_whole
 from octavo.conversion.verify import program_of, verify
 from octavo.errors import ConfigError
 from octavo.execution.loader import Checkpoint, open_checkpoint
-from octavo.execution.loader.gguf_writer import write_gguf, written_bytes
 from octavo.execution.quant.recipe import FLOATS, Recipe
 from octavo.model.program import Program
 
@@ -60,49 +61,59 @@ def quantise_model(
     checkpoint = open_checkpoint(source.files)
     program = program_of(checkpoint)
     with ThreadPoolExecutor(threads) as pool:
-        plan = PLANNERS[checkpoint.format, file_format](source, checkpoint, recipe, pool)
+        plan = _planner(checkpoint.format, file_format)(source, checkpoint, recipe, pool)
         _check_worth(plan, recipe)
-        size = written_bytes(plan.metadata, plan.tensors)
+        size = plan.num_bytes
         write_whole(output, size, partial(_write, plan, program, on_written), force=force)
     return Conversion(output, size, sum(file.stat().st_size for file in source.files), _count_types(plan))
 
 
-Planner = Callable[[Source, Checkpoint, Recipe, ThreadPoolExecutor], GGUFPlan]
+Planner = Callable[[Source, Checkpoint, Recipe, ThreadPoolExecutor], Plan]
 PLANNERS: dict[tuple[str, str], Planner] = {
     ("gguf", "gguf"): plan_gguf_to_gguf,
     ("safetensors", "gguf"): plan_hf_to_gguf,
+    ("safetensors", "safetensors"): plan_hf_to_hf,
 }
 """(format of the source, format of the result) -> who plans it."""
 
 
-def _check_worth(plan: GGUFPlan, recipe: Recipe) -> None:
+def _planner(source_format: str, file_format: str) -> Planner:
+    """
+    Raises:
+        ConfigError: nobody makes the one of the other.
+    """
+    planner = PLANNERS.get((source_format, file_format))
+    if planner is None:
+        problem = f"is not made of {source_format} files; start from the Hugging Face folder, or write --format gguf"
+        raise ConfigError("format", file_format, problem)
+    return planner
+
+
+def _check_worth(plan: Plan, recipe: Recipe) -> None:
     """
     Raises:
         ConfigError: no tensor would get another type.
     """
     wanted = recipe.weights.name.lower()
-    if not plan.changed:
+    changed = [change for change in plan.changes if change.stored is not change.wanted]
+    if not changed:
         raise ConfigError("to", wanted, "would change nothing: every matrix is in this or in fewer bits already")
-    twice = sorted({plan.stored[tensor.name].name for tensor in plan.changed} - {kind.name for kind in FLOATS})
+    twice = sorted({change.stored.name for change in changed} - {kind.name for kind in FLOATS})
     if twice and recipe.weights not in FLOATS:
         log.warning("%s is made from %s, which had lost some already: better from floats", wanted, ", ".join(twice))
 
 
-def _write(plan: GGUFPlan, program: Program, on_written: OnWritten, path: Path) -> None:
-    done, total = 0, sum(tensor.nbytes for tensor in plan.tensors)
+def _write(plan: Plan, program: Program, on_written: OnWritten, path: Path) -> None:
+    done, total = 0, plan.num_tensor_bytes
 
     def count(num_bytes: int) -> None:
         nonlocal done
         done += num_bytes
         on_written(done, total)
 
-    checksums = Checksums()
-    write_gguf(path, plan.metadata, [checksums.watched(tensor) for tensor in plan.tensors], count)
-    verify([path], checksums.by_name, program)
+    files, checksums = plan.write(path, count)
+    verify(files, checksums.by_name, program)
 
 
-def _count_types(plan: GGUFPlan) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for tensor in plan.tensors:
-        counts[tensor.type.name] = counts.get(tensor.type.name, 0) + 1
-    return counts
+def _count_types(plan: Plan) -> dict[str, int]:
+    return dict(Counter(change.wanted.name for change in plan.changes))

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import numpy as np
+
 from octavo.errors import ModelFileError
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.weights import checkpoint_header
@@ -26,10 +28,11 @@ def verify(files: list[Path], checksums: Mapping[str, int], program: Program) ->
         ModelFileError: it is not: the disk or memory is at fault, or Octavo.
     """
     checkpoint = open_checkpoint(files)
-    if set(checkpoint.tensors) != set(checksums):
+    if set(checkpoint.tensors) | set(checkpoint.code_tensors) != set(checksums):
         raise ModelFileError("holds other tensors than were written; write it again", str(files[0]))
     for name, expected in checksums.items():
-        if crc32(checkpoint.raw(name).data) != expected:
+        stored = checkpoint.raw(name) if name in checkpoint.tensors else checkpoint.codes(name)
+        if crc32(np.ascontiguousarray(stored).data) != expected:
             raise ModelFileError(f"tensor {name!r} is not what was written: check the disk", str(files[0]))
     difference = program_difference(program, program_of(checkpoint))
     if difference is not None:

@@ -31,6 +31,7 @@ def _requantized(name: str, weight: LoadedWeight, recipe: Recipe, role: Role, po
     target = recipe.type_for(role, width, weight.type)
     if target is weight.type:
         return weight
+    weight = with_inputs_in_order(weight)
     raw = np.empty(target.num_bytes(weight.shape), np.uint8)
     rows, end = weight.raw.reshape(prod(weight.shape[:-1]), -1), 0
     for piece in convert(name, weight.type, rows, width, target, pool):
@@ -38,6 +39,15 @@ def _requantized(name: str, weight: LoadedWeight, recipe: Recipe, role: Role, po
         end += piece.nbytes
     native, raw = to_native(target, raw, weight.shape)
     return LoadedWeight(native, weight.shape, raw, weight.row_order)
+
+
+def with_inputs_in_order(weight: LoadedWeight) -> LoadedWeight:
+    """The weight with the inputs of each row in their own order, as F32 where they were not: blocks of another format
+    are of neighbours."""
+    if weight.input_order is None:
+        return weight
+    raw = np.ascontiguousarray(weight.float32()).reshape(-1).view(np.uint8)
+    return LoadedWeight(TensorType.F32, weight.shape, raw)
 
 
 def quantised_types(program: Program, weights: Mapping[str, LoadedWeight]) -> set[TensorType]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from octavo.execution.loader.safetensors_writer import SafeTensor, write_safetensors
 from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.tokenizer_json import tokenizer_config, tokenizer_json
 from octavo.execution.loader.tiny.vocabulary import Vocabulary
@@ -44,26 +44,16 @@ def write_hf_model(
         _write_json(folder / name, document)
     stored = {name: _turned(name, _storable(tensor)) for name, tensor in weights.items()}
     if shards == 1:
-        write_safetensors(folder / "model.safetensors", stored)
+        _write_safetensors(folder / "model.safetensors", stored)
     else:
         _write_shards(folder, stored, shards)
     return folder
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Stored]) -> None:
-    """Writes one file; tensors must be of a float type."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    offset = 0
-    for name, tensor in tensors.items():
-        end = offset + tensor.raw.nbytes
-        header[name] = {"dtype": tensor.type.name, "shape": tensor.shape, "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header).encode()
-    text = text.ljust(-(-len(text) // 8) * 8)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            file.write(tensor.raw.tobytes())
+def _write_safetensors(path: Path, tensors: Mapping[str, Stored]) -> None:
+    """Tensors must be of a float type."""
+    items = tensors.items()
+    write_safetensors(path, [SafeTensor(name, t.type.name, t.shape, [t.raw]) for name, t in items])
 
 
 def _write_shards(folder: Path, tensors: Mapping[str, Stored], shards: int) -> None:
@@ -72,7 +62,7 @@ def _write_shards(folder: Path, tensors: Mapping[str, Stored], shards: int) -> N
     for n in range(shards):
         file_name = f"model-{n + 1:05}-of-{shards:05}.safetensors"
         share = names[n * len(names) // shards : (n + 1) * len(names) // shards]
-        write_safetensors(folder / file_name, {name: tensors[name] for name in share})
+        _write_safetensors(folder / file_name, {name: tensors[name] for name in share})
         weight_map |= dict.fromkeys(share, file_name)
     total = sum(tensor.raw.nbytes for tensor in tensors.values())
     _write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})
