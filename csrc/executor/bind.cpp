@@ -290,6 +290,9 @@ void bind_executor(nb::module_& m) {
           "add", [](PyExecutor& e, int x, int y, int out) { e.native().add(x, y, out); }, nb::kw_only(), "x"_a, "y"_a,
           "out"_a)
       .def(
+          "scale", [](PyExecutor& e, int x, float factor, int out) { e.native().scale(x, factor, out); }, nb::kw_only(),
+          "x"_a, "factor"_a, "out"_a)
+      .def(
           "select", [](PyExecutor& e, int x, int out) { e.native().select(x, out); }, nb::kw_only(), "x"_a, "out"_a)
       .def(
           "reorder",

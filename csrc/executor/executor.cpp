@@ -145,6 +145,11 @@ void Executor::add(int x, int y, int out) {
   row_op(make_add(kernels_.rows, at(x), at(y), at(out)));
 }
 
+void Executor::scale(int x, float factor, int out) {
+  require(at(x)->width == at(out)->width, "a product of unequal widths");
+  row_op(make_scale(kernels_.rows, at(x), factor, at(out)));
+}
+
 void Executor::select(int x, int out) {
   require(at(x)->width == at(out)->width && at(x)->dim == Dim::Tokens && !at(x)->local && at(out)->dim == Dim::Rows,
           "a selection that does not fit");

@@ -57,6 +57,7 @@ class Executor {
   void gate(Function function, int gate, int up, int out);
   void activate(Function function, int x, int out);
   void add(int x, int y, int out);
+  void scale(int x, float factor, int out);
   void select(int x, int out);
   void reorder(int x, std::vector<int32_t> order, int out);
   void softcap(int x, float cap);

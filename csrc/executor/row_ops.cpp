@@ -82,6 +82,10 @@ std::unique_ptr<RowOp> make_add(const RowKernels& kernels, const Buffer* x, cons
   return each_row([=, &kernels](const Step&, Row r) { kernels.add(x->row(r), y->row(r), out->width, out->row(r)); });
 }
 
+std::unique_ptr<RowOp> make_scale(const RowKernels& kernels, const Buffer* x, float factor, const Buffer* out) {
+  return each_row([=, &kernels](const Step&, Row r) { kernels.scale(x->row(r), factor, out->width, out->row(r)); });
+}
+
 std::unique_ptr<RowOp> make_select(const Buffer* x, const Buffer* out) {
   return each_row([=](const Step& step, Row r) {
     std::memcpy(out->row(r), x->row({step.logit_rows[r.index], {}}), sizeof(float) * out->width);

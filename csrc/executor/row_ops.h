@@ -28,6 +28,7 @@ std::unique_ptr<RowOp> make_gate(const RowKernels& kernels, Function function, c
                                  const Buffer* out);
 std::unique_ptr<RowOp> make_activate(const RowKernels& kernels, Function function, const Buffer* x, const Buffer* out);
 std::unique_ptr<RowOp> make_add(const RowKernels& kernels, const Buffer* x, const Buffer* y, const Buffer* out);
+std::unique_ptr<RowOp> make_scale(const RowKernels& kernels, const Buffer* x, float factor, const Buffer* out);
 std::unique_ptr<RowOp> make_select(const Buffer* x, const Buffer* out);
 // out[i] = x[order[i]].
 std::unique_ptr<RowOp> make_reorder(const Buffer* x, std::vector<int32_t> order, const Buffer* out);

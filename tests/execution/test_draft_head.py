@@ -167,9 +167,9 @@ FAULTS: dict[str, tuple[RandomHead, dict[str, object], type[ModelError], str]] =
     ),
     "rotary scaling": (
         EAGLE,
-        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+        {"rope_scaling": {"rope_type": "mrope", "factor": 4.0}},
         UnsupportedModelError,
-        "rope_type='yarn'",
+        "rope_type='mrope'",
     ),
 }
 

@@ -142,9 +142,9 @@ def test_metadata_that_contradicts_the_tensors_is_named(tmp_path: Path) -> None:
 
 def test_a_tensor_without_a_use_is_refused(tmp_path: Path) -> None:
     base = open_tiny(tmp_path)
-    bias = replace(base.tensors["blk.0.attn_norm.weight"], name="blk.0.attn_q.bias")
-    with pytest.raises(UnsupportedModelError, match=r"blk\.0\.attn_q\.bias"):
-        load_model(edited(base, extra={"blk.0.attn_q.bias": bias}))
+    bias = replace(base.tensors["blk.0.attn_norm.weight"], name="blk.0.attn_norm.bias")
+    with pytest.raises(UnsupportedModelError, match=r"blk\.0\.attn_norm\.bias"):
+        load_model(edited(base, extra={"blk.0.attn_norm.bias": bias}))
 
 
 def test_tensors_that_repeat_the_settings_are_let_be(tmp_path: Path) -> None:

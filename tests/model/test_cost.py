@@ -130,7 +130,7 @@ def test_parameters_and_kv_are_counted_over_layers() -> None:
     assert kv_values_per_token(p) == LAYERS * 2 * KV_HEADS * HEAD_DIM
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "gemma3", "phi3", "olmo2"])
 def test_dataflow_sees_every_buffer_and_weight(family: str) -> None:
     p = program(family)
     assert {writes(op) for op in p.ops} - {None} == set(p.buffers)
@@ -140,4 +140,5 @@ def test_dataflow_sees_every_buffer_and_weight(family: str) -> None:
         assert set(reads(op)) <= written, op
         written.add(writes(op))
     assert all(writes(op) == op.x for op in p.ops if isinstance(op, Rope))
-    assert [type(op).__name__ for op in row_ops(p)] == ["SelectRows", "RmsNorm", "Logits"]
+    scaled = ["Scale"] if family == "granite" else []
+    assert [type(op).__name__ for op in row_ops(p)] == ["SelectRows", "RmsNorm", "Logits", *scaled]

@@ -10,7 +10,7 @@ from octavo.model.sources import AddOne, ModelDefinition, UnpermuteHeads
 from tests.model import headers
 from tests.model.headers import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, VOCAB, WINDOW, gguf, hf
 
-FAMILIES = ("llama", "qwen2", "gemma3")
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "olmo2")
 
 
 def of_type(definition: ModelDefinition, kind: type) -> list:
@@ -27,8 +27,8 @@ def test_both_spellings_describe_one_program(family: str) -> None:
 def test_every_weight_has_exactly_one_source(family: str, spell) -> None:
     definition = define_model(spell(family))
     assert definition.sources.keys() == definition.program.weights.keys()
-    names = [source.name for source in definition.sources.values()]
-    assert len(set(names)) == len(names)
+    sources = list(definition.sources.values())
+    assert len(set(sources)) == len(sources)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -242,9 +242,13 @@ GGUF_FEATURES = [
     ("gemma3", "expert_used_count", 2),
     ("llama", "attention.sliding_window", 4096),
     ("qwen2", "attention.sliding_window", 4096),
-    ("llama", "rope.scaling.type", "yarn"),
-    ("qwen2", "rope.scaling.type", "longrope"),
-    ("gemma3", "rope.scaling.attn_factor", 1.2),
+    ("llama", "rope.scaling.type", "dynamic"),
+    ("qwen2", "rope.scaling.yarn_log_multiplier", 0.1),
+    ("gemma", "attention.sliding_window", 4096),
+    ("gemma2", "embedding_scale", 2.0),
+    ("phi3", "attention.scale", 0.1),
+    ("olmo2", "attention.sliding_window", 4096),
+    ("qwen3", "attention.max_alibi_bias", 8.0),
     ("llama", "attention.value_length", 32),
     ("llama", "logit_scale", 0.5),
     ("llama", "attention.scale", 0.1),
@@ -264,23 +268,27 @@ def test_gguf_features_that_are_not_computed_are_refused_by_name(family: str, ke
 
 
 HF_FEATURES = [
-    ("llama", "attention_bias", True),
-    ("llama", "mlp_bias", True),
     ("llama", "hidden_act", "gelu"),
+    ("mistral", "hidden_act", "gelu"),
+    ("mistral", "layer_types", ["full_attention"] * LAYERS),
+    ("qwen3", "num_experts", 60),
+    ("qwen3", "layer_types", ["sliding_attention"] * LAYERS),
+    ("gemma", "use_bidirectional_attention", True),
+    ("gemma", "hidden_act", "silu"),
+    ("gemma2", "hidden_activation", "gelu"),
+    ("gemma2", "use_bidirectional_attention", True),
+    ("phi3", "hidden_act", "gelu"),
+    ("phi3", "rope_scaling", {"rope_type": "mrope"}),
+    ("olmo2", "hidden_act", "gelu"),
     ("llama", "num_local_experts", 8),
     ("qwen2", "num_experts", 60),
-    ("qwen2", "use_sliding_window", True),
     ("qwen2", "layer_types", ["sliding_attention"] * LAYERS),
-    ("gemma3", "attention_bias", True),
     ("gemma3", "use_bidirectional_attention", True),
     ("gemma3", "attn_logit_softcapping", 50.0),
     ("gemma3", "hidden_activation", "gelu"),
     ("llama", "partial_rotary_factor", 0.5),
-    ("llama", "rope_scaling", {"rope_type": "yarn", "factor": 4.0}),
-    ("qwen2", "rope_scaling", {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}),
-    ("llama", "rope_scaling", {"type": "dynamic", "factor": 2.0}),
-    ("llama", "rope_parameters", {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}),
-    ("gemma3", "rope_scaling", {"rope_type": "yarn", "factor": 2.0}),
+    ("llama", "rope_scaling", {"rope_type": "mrope", "factor": 2.0}),
+    ("gemma3", "rope_scaling", {"rope_type": "proportional", "factor": 2.0}),
 ]
 
 

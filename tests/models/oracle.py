@@ -13,7 +13,7 @@ from tests.models.cases import Case
 _GAINS = {
     "q_proj": 4.0,
     "q_norm": 4.0,
-    "qkv_proj": 3.0,
+    "qkv_proj": 2.0,
     "c_attn": 3.0,
     "o_proj": 2.0,
     "embed_tokens": 0.1,

@@ -68,7 +68,7 @@ def test_all_paths_say_the_same(scored_by, name: str) -> None:
 @others_warn
 def test_a_wrong_model_is_seen(oracle_of: OracleOf, scored_by) -> None:
     """The bound tells models apart that differ in little: here in how the rotary frequencies are scaled."""
-    other = oracle_of("llama, llama3 scaling, tied")
+    other = oracle_of("llama, tied, llama3 scaling")
     mistaken = [Scored(s.token_ids, s.rows, s.num_prompt_tokens) for s in scored_by("llama", "one chunk")]
     assert max_error(other, mistaken) > 100 * BOUND
 

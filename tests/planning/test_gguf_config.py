@@ -19,7 +19,7 @@ def header(architecture: str, keys: Mapping[str, object], shapes: Mapping[str, t
 
 
 DENSE = header(
-    "qwen3",
+    "exaone",
     {
         "block_count": 36,
         "embedding_length": 4096,
@@ -90,7 +90,7 @@ def test_headers_and_configs_of_a_model_give_one_shape(read: CheckpointHeader, n
 
 def test_tied_tables_and_biases_are_seen_in_the_tensors() -> None:
     shapes = {"token_embd.weight": (1000, 4096), "blk.0.attn_q.bias": (4096,)}
-    keys = {key.removeprefix("qwen3."): value for key, value in DENSE.metadata.items() if key.startswith("qwen3.")}
+    keys = {key.removeprefix("exaone."): value for key, value in DENSE.metadata.items() if key.startswith("exaone.")}
     shape = priced_model(header("other", keys, shapes), "x", StoredWeights(1, is_integer=False)).shape
     assert shape.tied_embeddings
     assert [matrix.has_bias for matrix in shape.layers[0].matrices] == [True, True, True, False, False, False, False]

@@ -177,7 +177,7 @@ def _build(
 
 
 def _load(config: EngineConfig, checkpoint: Checkpoint, threads: int) -> Loaded:
-    program, stored = load_model(checkpoint)
+    program, stored = load_model(checkpoint, config.model.max_model_len)
     return Loaded(program, quantised_at_load(config.model.quantization, program, stored, threads))
 
 

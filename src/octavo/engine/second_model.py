@@ -86,7 +86,7 @@ def resolve_second(name: str) -> ModelFiles:
 def load_draft_model(name: str, first: FirstModel) -> SecondModel:
     """A whole model of the same tokens."""
     files = resolve_second(name)
-    program, weights = load_model(open_checkpoint(files.files))
+    program, weights = load_model(open_checkpoint(files.files), first.config.model.max_model_len)
     _require_same_tokens(name, files, program.vocab_size, first)
     _check_length(name, program, first)
     lasting = first.config.cache.kv_disk_path is not None

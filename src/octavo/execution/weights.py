@@ -1,7 +1,7 @@
 """From a checkpoint to a program and its weights, in the number formats that executors compute with."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -18,7 +18,8 @@ from octavo.model.program import Embed, Program, Weight
 from octavo.model.registry import define_model
 from octavo.model.sources import UnpermuteHeads, WeightSource
 
-_ROPE_FACTORS = "rope_freqs.weight"
+_ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
+"""Settings of GGUF files that are stored as tensors."""
 _NAMED_AT_MOST = 8
 """Tensors that an error message lists."""
 
@@ -56,15 +57,18 @@ class LoadedWeight:
         return placed
 
 
-def load_model(checkpoint: Checkpoint) -> tuple[Program, dict[str, LoadedWeight]]:
+def load_model(checkpoint: Checkpoint, context: int | None = None) -> tuple[Program, dict[str, LoadedWeight]]:
     """Builds the program of a checkpoint and finds its weights, by canonical name.
+
+    Args:
+        context: longest context of this start; None: all that the model has.
 
     Raises:
         UnsupportedModelError: an unknown architecture, a feature its family does not compute, or tensors that the
             program has no use for (leaving them out would compute another model).
         ModelFileError: missing or absurd metadata, missing tensors, tensors of the wrong shape.
     """
-    definition = define_model(checkpoint_header(checkpoint))
+    definition = define_model(replace(checkpoint_header(checkpoint), context=context))
     program = definition.program
     weights = read_weights(checkpoint, program.name, program.weights, definition.sources, definition.ignored_tensors)
     _check_tables(program, weights)
@@ -107,17 +111,23 @@ def read_weights(
 def checkpoint_header(checkpoint: Checkpoint) -> CheckpointHeader:
     """What the checkpoint says about itself, as plain data (arrays as tuples, the tokenizer left out)."""
     metadata = {key: _plain(value) for key, value in checkpoint.metadata.items() if not key.startswith("tokenizer.")}
-    factors = checkpoint.float32(_ROPE_FACTORS) if _ROPE_FACTORS in checkpoint.tensors else None
+    plain, short, long = (_divisors(checkpoint, name) for name in _ROPE_FACTORS)
     first = next(iter(checkpoint.tensors.values()), None)
     packed = packed_weights(checkpoint)
-    plain = {name: info.shape for name, info in checkpoint.tensors.items() if name not in packed.hidden}
+    shapes = {name: info.shape for name, info in checkpoint.tensors.items() if name not in packed.hidden}
     return CheckpointHeader(
         path="checkpoint" if first is None else str(first.file),
         naming=Naming(checkpoint.format),
         metadata=metadata,
-        shapes=plain | {name: weight.shape for name, weight in packed.weights.items()},
-        rope_factors=None if factors is None else tuple(factors.reshape(-1).tolist()),
+        shapes=shapes | {name: weight.shape for name, weight in packed.weights.items()},
+        rope_factors=plain,
+        short_rope_factors=short,
+        long_rope_factors=long,
     )
+
+
+def _divisors(checkpoint: Checkpoint, name: str) -> tuple[float, ...] | None:
+    return tuple(checkpoint.float32(name).reshape(-1).tolist()) if name in checkpoint.tensors else None
 
 
 def _plain(value: object) -> object:

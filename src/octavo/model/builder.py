@@ -26,6 +26,7 @@ from octavo.model.program import (
     RmsNorm,
     Rope,
     RopeSpec,
+    Scale,
     SelectRows,
     Split,
     Weight,
@@ -136,6 +137,11 @@ class ProgramBuilder:
         """`x + y`."""
         self._require((x.dim, x.width) == (y.dim, y.width), f"{x} and {y} must have one shape")
         self._ops.append(Add(x=x.name, y=y.name, out=out))
+        return self._buffer(out, x.dim, x.width)
+
+    def scale(self, x: Buffer, factor: float, *, out: str) -> Buffer:
+        """`x * factor`."""
+        self._ops.append(Scale(x=x.name, out=out, factor=factor))
         return self._buffer(out, x.dim, x.width)
 
     def select_rows(self, x: Buffer, *, out: str) -> Buffer:

@@ -47,7 +47,16 @@ class DecoderConfig:
     attention_softcap: float | None = None
     logit_softcap: float | None = None
     embed_scale: float = 1.0
+    residual_scale: float = 1.0
+    """Multiplies what a block adds to x."""
+    logit_scale: float = 1.0
     qkv_bias: bool = False
+    out_bias: bool = False
+    """Of attention's output."""
+    mlp_bias: bool = False
     qk_norm: bool = False
+    """Every head of q and k is normed."""
+    qk_norm_over_heads: bool = False
+    """Their norms run over all heads together."""
     tied_embeddings: bool = False
     """The logits use the embedding table: one weight, held once."""

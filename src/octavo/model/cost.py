@@ -27,6 +27,7 @@ from octavo.model.program import (
     Program,
     RmsNorm,
     Rope,
+    Scale,
     SelectRows,
 )
 from octavo.visible_pairs import visible_pairs
@@ -171,6 +172,7 @@ _FLOPS: dict[type[Op], Callable[[_Pricing, Any], int]] = {
     GatedActivation: _per_output(5),
     Activate: _per_output(4),
     Add: _per_output(1),
+    Scale: _per_output(1),
     SelectRows: _none,
     Logits: _linear_flops,
 }

@@ -15,6 +15,7 @@ from octavo.model.program import (
     Program,
     RmsNorm,
     Rope,
+    Scale,
     SelectRows,
 )
 
@@ -30,6 +31,7 @@ _READS: dict[type[Op], tuple[str, ...]] = {
     GatedActivation: ("gate", "up"),
     Activate: ("x",),
     Add: ("x", "y"),
+    Scale: ("x",),
     SelectRows: ("x",),
     Logits: ("x",),
 }

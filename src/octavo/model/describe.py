@@ -19,6 +19,7 @@ from octavo.model.program import (
     Program,
     RmsNorm,
     Rope,
+    Scale,
     SelectRows,
 )
 
@@ -130,6 +131,10 @@ def _add(p: Program, op: Add) -> str:
     return f"{op.out} = {op.x} + {op.y}"
 
 
+def _scale(p: Program, op: Scale) -> str:
+    return f"{op.out} = {op.x} * {op.factor:g}"
+
+
 def _select_rows(p: Program, op: SelectRows) -> str:
     return f"{op.out} = {op.x}[wanted rows]"
 
@@ -150,6 +155,7 @@ _TEXTS: dict[type[Op], Callable[[Program, Any], str]] = {
     GatedActivation: _gated,
     Activate: _activate,
     Add: _add,
+    Scale: _scale,
     SelectRows: _select_rows,
     Logits: _logits,
 }

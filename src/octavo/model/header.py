@@ -25,5 +25,11 @@ class CheckpointHeader:
     """Tensor name -> shape, slowest dimension first."""
     rope_factors: tuple[float, ...] | None = None
     """Values of the GGUF tensor `rope_freqs.weight`, a setting stored as a tensor: divisors of rotary frequencies."""
+    short_rope_factors: tuple[float, ...] | None = None
+    """Of `rope_factors_short.weight`: divisors for contexts within the one the model was first trained for."""
+    long_rope_factors: tuple[float, ...] | None = None
+    """Of `rope_factors_long.weight`: divisors for longer ones."""
     tables: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Tensors of whole numbers -> shape. They are no weights, and most models have none."""
+    context: int | None = None
+    """Longest context of this start; None: all that the model has. Rotary scalings that have two forms choose by it."""

@@ -187,6 +187,15 @@ class Add:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """out = x * factor. out may be x."""
+
+    x: str
+    out: str
+    factor: float
+
+
+@dataclass(frozen=True)
 class SelectRows:
     """out[r] = x[logit_rows[r]]: from `tokens` to `rows`."""
 
@@ -216,6 +225,7 @@ Op = (
     | GatedActivation
     | Activate
     | Add
+    | Scale
     | SelectRows
     | Logits
 )

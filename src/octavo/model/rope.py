@@ -1,102 +1,164 @@
-"""Rotary frequencies and the scalings that model files ask for.
+"""Rotary embeddings as model files describe them.
 
 Frequencies are computed in double precision and rounded to float32 once: the models were trained with float32 tables.
 """
 
-import math
 import struct
 from collections.abc import Sequence
 
-from octavo.errors import ModelFileError, UnsupportedModelError
+from octavo.errors import UnsupportedModelError
+from octavo.model.config import Sizes
 from octavo.model.fields import Fields
+from octavo.model.header import CheckpointHeader
 from octavo.model.program import RopeSpec
+from octavo.model.rope_scaling import (
+    MAX_FACTOR,
+    Scaling,
+    Turning,
+    Yarn,
+    checked_divisors,
+    hf_scaling,
+    no_scaling,
+    rope_type,
+    yarn_magnitude,
+    yarn_of,
+)
 
 DEFAULT_BASE = 10000.0
-_MAX_FACTOR = 1e6
+_MAX_BASE = 1e12
+_ORIGINAL = "original_max_position_embeddings"
+_PART = "partial_rotary_factor"
 
 
-def rope_spec(rotary_dim: int, base: float, divisors: Sequence[float] | float = 1.0) -> RopeSpec:
-    """`inv_freq[i] = base ** (-2 i / rotary_dim) / divisors[i]` (Su et al. 2021, and linear position interpolation)."""
+def rope_spec(
+    rotary_dim: int, base: float, divisors: Sequence[float] | float = 1.0, magnitude: float = 1.0
+) -> RopeSpec:
+    """`inv_freq[i] = base ** (-2 i / rotary_dim) / divisors[i]` (Su et al. 2021)."""
     half = rotary_dim // 2
     by = [divisors] * half if isinstance(divisors, int | float) else divisors
-    return RopeSpec(rotary_dim, tuple(_float32(base ** (-2 * i / rotary_dim) / by[i]) for i in range(half)))
+    frequencies = tuple(_float32(base ** (-2 * i / rotary_dim) / by[i]) for i in range(half))
+    return RopeSpec(rotary_dim, frequencies, magnitude)
 
 
-def llama3_divisors(rotary_dim: int, base: float, scaling: Fields) -> list[float]:
-    """Divisors of Llama 3.1's scaling: long waves by `factor`, short ones by 1, a ramp between.
-
-    With n = original context / wavelength, the number of turns within the context the model was first trained for,
-    frequencies with n < low_freq_factor are divided by `factor`, those with n > high_freq_factor stay.
-    """
-    factor = scaling.number("factor", 1, _MAX_FACTOR)
-    low = scaling.number("low_freq_factor", 1e-6, _MAX_FACTOR)
-    high = scaling.number("high_freq_factor", 1e-6, _MAX_FACTOR)
-    context = scaling.integer("original_max_position_embeddings", 1, 1 << 30)
-    if not low < high:
-        raise scaling.error("high_freq_factor", f"must exceed low_freq_factor={low}")
-    divisors = []
-    for i in range(rotary_dim // 2):
-        turns = context * base ** (-2 * i / rotary_dim) / (2 * math.pi)
-        kept = min(max((turns - low) / (high - low), 0.0), 1.0)
-        divisors.append(1 / (kept + (1 - kept) / factor))
-    return divisors
-
-
-def gguf_rope(fields: Fields, head_dim: int, factors: tuple[float, ...] | None) -> RopeSpec:
-    """The rotary embedding that a GGUF file's metadata and `rope_freqs.weight` describe.
+def gguf_rope(header: CheckpointHeader, fields: Fields, sizes: Sizes) -> RopeSpec:
+    """The rotary embedding that a GGUF file describes: metadata, and the tensors of divisors.
 
     Raises:
-        UnsupportedModelError: for YaRN and other scalings, naming the key.
+        UnsupportedModelError: for scalings that are not computed, naming the key.
         ModelFileError: for values out of reason.
     """
-    rotary_dim = fields.integer("rope.dimension_count", 2, head_dim, default=head_dim)
+    rotary_dim = fields.integer("rope.dimension_count", 2, sizes.head_dim, default=sizes.head_dim)
     if rotary_dim % 2:
         raise fields.error("rope.dimension_count", "must be even")
-    fields.accept("rope.scaling.type", "none", "linear")
-    fields.accept("rope.scaling.attn_factor", 1.0)
+    base = fields.number("rope.freq_base", 1, _MAX_BASE, default=DEFAULT_BASE)
+    turning = Turning(rotary_dim, base, sizes.max_positions, header.context or sizes.max_positions)
+    scaling = _gguf_scaling(fields, turning)
+    tensor, values = _gguf_divisors(header, fields, turning)
+    if values is None:
+        return rope_spec(rotary_dim, base, scaling.divisors, scaling.magnitude)
+    divisors = checked_divisors(Fields(header.path, {tensor: list(values)}), tensor, values, turning)
+    both = [a * b for a, b in zip(scaling.divisors, divisors, strict=True)]
+    return rope_spec(rotary_dim, base, both, scaling.magnitude)
+
+
+def _gguf_scaling(fields: Fields, turning: Turning) -> Scaling:
+    """`attn_factor` multiplies what a scaling makes of cosines and sines; 0 means "not set" in all keys."""
+    fields.accept("rope.scaling.type", "none", "linear", "yarn", "longrope")
     fields.accept("rope.scaling.yarn_log_multiplier", 0.0)
-    factor = 1.0
-    if fields.values.get(fields.prefix + "rope.scaling.type") != "none":
-        # Older files spell the factor of linear scaling `rope.scale_linear`; 0 means "not set" in both.
-        old = fields.number("rope.scale_linear", 0, _MAX_FACTOR, default=0.0)
-        factor = fields.number("rope.scaling.factor", 0, _MAX_FACTOR, default=old) or 1.0
-    if factors is not None and len(factors) != rotary_dim // 2:
-        raise ModelFileError(
-            f"{fields.path}: rope_freqs.weight holds {len(factors)} values, but {rotary_dim} rotary dimensions need"
-            f" {rotary_dim // 2}"
-        )
-    if factors is not None and not all(0 < f <= _MAX_FACTOR for f in factors):
-        raise ModelFileError(f"{fields.path}: rope_freqs.weight holds a value outside (0, {_MAX_FACTOR:g}]")
-    base = fields.number("rope.freq_base", 1, 1e12, default=DEFAULT_BASE)
-    return rope_spec(rotary_dim, base, [factor * f for f in factors or (1.0,) * (rotary_dim // 2)])
+    kind = fields.text("rope.scaling.type", default="linear")
+    magnitude = fields.number("rope.scaling.attn_factor", 0, MAX_FACTOR, default=1.0) or 1.0
+    # Older files spell the factor of linear scaling `rope.scale_linear`.
+    old = fields.number("rope.scale_linear", 0, MAX_FACTOR, default=0.0)
+    factor = fields.number("rope.scaling.factor", 0, MAX_FACTOR, default=old) or 1.0
+    if kind == "linear":
+        return Scaling([factor] * turning.half, magnitude)
+    if kind == "yarn":
+        return Scaling(_gguf_yarn(fields, turning, factor).divisors(turning), magnitude * yarn_magnitude(factor))
+    return Scaling(no_scaling(turning).divisors, magnitude)
 
 
-def hf_rope(fields: Fields, head_dim: int, default_base: float = DEFAULT_BASE) -> RopeSpec:
+def _gguf_yarn(fields: Fields, turning: Turning, factor: float) -> Yarn:
+    fields.accept("rope.scaling.yarn_ext_factor", 1.0)
+    fields.accept("rope.scaling.yarn_attn_factor", 1.0)
+    return Yarn(
+        factor=factor,
+        original=_gguf_original(fields, turning.max_positions),
+        fast=fields.number("rope.scaling.yarn_beta_fast", 1e-6, MAX_FACTOR, default=32.0),
+        slow=fields.number("rope.scaling.yarn_beta_slow", 1e-6, MAX_FACTOR, default=1.0),
+    )
+
+
+def _gguf_original(fields: Fields, max_positions: int) -> int:
+    return fields.integer("rope.scaling.original_context_length", 2, 1 << 30, default=max_positions)
+
+
+def _gguf_divisors(header: CheckpointHeader, fields: Fields, turning: Turning) -> tuple[str, tuple[float, ...] | None]:
+    """The tensor of divisors that holds for this start, and its values; see `_longrope` of rope_scaling.py."""
+    if header.rope_factors is not None:
+        return "rope_freqs.weight", header.rope_factors
+    if turning.context > _gguf_original(fields, turning.max_positions):
+        return "rope_factors_long.weight", header.long_rope_factors
+    return "rope_factors_short.weight", header.short_rope_factors
+
+
+def gguf_max_positions(fields: Fields, max_positions: int) -> int:
+    """Positions that a GGUF file's scaling reaches: YaRN's factor may stand beside the original context length."""
+    if fields.text("rope.scaling.type", default="none") != "yarn":
+        return max_positions
+    factor = fields.number("rope.scaling.factor", 0, MAX_FACTOR, default=1.0) or 1.0
+    return max(max_positions, int(factor * _gguf_original(fields, max_positions)))
+
+
+def hf_rope(
+    fields: Fields, sizes: Sizes, context: int | None, *, base: float = DEFAULT_BASE, partial: bool = False
+) -> RopeSpec:
     """The rotary embedding that config.json describes: `rope_theta` with `rope_scaling`, or `rope_parameters`.
+
+    Args:
+        context: longest context of this start; None: all that the model has.
+        base: where the config has none.
+        partial: the family rotates a part of each head where `partial_rotary_factor` says so.
 
     Raises as `gguf_rope`.
     """
-    fields.accept("partial_rotary_factor", 1, 1.0)
-    scaling = fields.nested("rope_parameters" if fields.has("rope_parameters") else "rope_scaling")
-    base = fields.number("rope_theta", 1, 1e12, default=default_base)
-    return scaled_rope(scaling, head_dim, base)
+    return scaled_rope(_hf_object(fields), sizes, context, base=base, partial=partial)
 
 
-def scaled_rope(scaling: Fields, head_dim: int, default_base: float) -> RopeSpec:
-    """One rotary embedding from its own object in config.json (its `rope_theta`, if any, wins over `default_base`)."""
-    scaling.accept("partial_rotary_factor", 1, 1.0)
-    base = scaling.number("rope_theta", 1, 1e12, default=default_base)
-    kind = scaling.text("rope_type", default=scaling.text("type", default="default"))
-    if kind == "default":
-        return rope_spec(head_dim, base)
-    if kind == "linear":
-        return rope_spec(head_dim, base, scaling.number("factor", 1e-6, _MAX_FACTOR))
-    if kind == "llama3":
-        return rope_spec(head_dim, base, llama3_divisors(head_dim, base, scaling))
-    raise UnsupportedModelError(
-        f"{scaling.path}: rope_type={kind!r} is a rotary scaling that Octavo does not compute; it computes default,"
-        " linear and llama3"
-    )
+def scaled_rope(
+    scaling: Fields, sizes: Sizes, context: int | None, *, base: float = DEFAULT_BASE, partial: bool = False
+) -> RopeSpec:
+    """One rotary embedding from its own object in config.json. Arguments as of `hf_rope`."""
+    if not partial:
+        scaling.accept(_PART, 1, 1.0)
+    part = scaling.number(_PART, 0, 1, default=1.0)
+    rotary_dim = int(part * sizes.head_dim)
+    if rotary_dim < 2 or rotary_dim % 2:
+        raise UnsupportedModelError(
+            f"{scaling.path}: {_PART}={part} of heads of {sizes.head_dim} are {rotary_dim} dimensions: no rotary pairs"
+        )
+    base = scaling.number("rope_theta", 1, _MAX_BASE, default=base)
+    turning = Turning(rotary_dim, base, sizes.max_positions, context or sizes.max_positions)
+    scaled = hf_scaling(turning, scaling)
+    return rope_spec(rotary_dim, base, scaled.divisors, scaled.magnitude)
+
+
+def hf_max_positions(fields: Fields, max_positions: int) -> int:
+    """Positions that a config's scaling reaches: YaRN's factor may stand beside the original context length."""
+    scaling = _hf_object(fields)
+    if rope_type(scaling) != "yarn":
+        return max_positions
+    yarn = yarn_of(scaling, max_positions)
+    return max(max_positions, int(yarn.factor * yarn.original))
+
+
+def _hf_object(fields: Fields) -> Fields:
+    """The object of the scaling, with what older configs keep beside it: the base, the part of a head that turns, and
+    the original context, which wins there over the object's own."""
+    key = "rope_scaling" if fields.has("rope_scaling") else "rope_parameters"
+    scaling = fields.nested(key)
+    beside = {name: fields.values.get(name) for name in ("rope_theta", _PART) if fields.has(name)}
+    original = {_ORIGINAL: fields.values[_ORIGINAL]} if fields.has(_ORIGINAL) else {}
+    return Fields(scaling.path, {**beside, **scaling.values, **original})
 
 
 def _float32(value: float) -> float:

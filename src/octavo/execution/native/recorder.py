@@ -31,6 +31,7 @@ from octavo.model.program import (
     Program,
     RmsNorm,
     Rope,
+    Scale,
     SelectRows,
 )
 
@@ -86,6 +87,7 @@ class Recorder:
             GatedActivation: self._gate,
             Activate: self._activate,
             Add: self._add,
+            Scale: self._scale,
             SelectRows: self._select,
             Softcap: self._softcap,
             Quantize: self._quantize,
@@ -156,6 +158,9 @@ class Recorder:
     def _add(self, op: Add) -> None:
         b = self.buffers
         self._native.add(x=b[op.x], y=b[op.y], out=b[op.out])
+
+    def _scale(self, op: Scale) -> None:
+        self._native.scale(x=self.buffers[op.x], factor=op.factor, out=self.buffers[op.out])
 
     def _select(self, op: SelectRows) -> None:
         self._native.select(x=self.buffers[op.x], out=self.buffers[op.out])

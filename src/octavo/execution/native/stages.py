@@ -23,6 +23,7 @@ from octavo.model.program import (
     LayerNorm,
     RmsNorm,
     Rope,
+    Scale,
     SelectRows,
 )
 
@@ -79,6 +80,7 @@ RowOp = (
     | GatedActivation
     | Activate
     | Add
+    | Scale
     | SelectRows
     | Quantize
     | Softcap

@@ -28,6 +28,7 @@ from octavo.model.program import (
     RmsNorm,
     Rope,
     RopeSpec,
+    Scale,
     SelectRows,
 )
 
@@ -184,6 +185,10 @@ def _add(m: Machine, op: Add) -> None:
     m.buffers[op.out] = m.buffers[op.x] + m.buffers[op.y]
 
 
+def _scale(m: Machine, op: Scale) -> None:
+    m.buffers[op.out] = m.buffers[op.x] * np.float32(op.factor)
+
+
 def _select_rows(m: Machine, op: SelectRows) -> None:
     m.buffers[op.out] = m.buffers[op.x][m.rows]
 
@@ -207,6 +212,7 @@ OPS: dict[type[Op], Callable[[Machine, Any], None]] = {
     GatedActivation: _gated_activation,
     Activate: _activate,
     Add: _add,
+    Scale: _scale,
     SelectRows: _select_rows,
     Logits: _logits,
 }

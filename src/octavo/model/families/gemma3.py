@@ -3,180 +3,102 @@ with a rotary base of their own, scaled embeddings, GELU gates."""
 
 from dataclasses import replace
 
-from octavo.model.builder import ProgramBuilder
-from octavo.model.config import DecoderConfig, LayerKind, Sizes
-from octavo.model.families.decoder import finish, gated_mlp, self_attention
-from octavo.model.families.naming import EMBEDDING, decoder_sources, gguf_is_tied, model_name, redundant_tensors
-from octavo.model.families.sizes import gguf_fields, gguf_sizes, hf_fields, hf_sizes
+from octavo.model.config import DecoderConfig, Sizes
+from octavo.model.families.decoder import sandwich_norm_decoder
+from octavo.model.families.naming import QK_NORMS, SANDWICH_NORMS, decoder_sources, norms_plus_one, redundant_tensors
+from octavo.model.families.plain import gguf_decoder, hf_decoder, with_hf_biases
+from octavo.model.families.sizes import gguf_fields, hf_fields
+from octavo.model.families.windows import MAX_WINDOW, gguf_sliding, hf_sliding, layer_kinds, periodic
 from octavo.model.family import Family
 from octavo.model.fields import Fields
 from octavo.model.header import CheckpointHeader, Naming
-from octavo.model.program import Activation, Program, RopeSpec
-from octavo.model.rope import gguf_rope, rope_spec, scaled_rope
-from octavo.model.sources import AddOne, ModelDefinition, WeightSource
+from octavo.model.program import Activation, RopeSpec
+from octavo.model.rope import rope_spec, scaled_rope
+from octavo.model.sources import ModelDefinition
 
+_GELU = "gelu_pytorch_tanh"
+_HEAD_DIM = 256
 _PERIOD = 6
 """Every sixth layer sees everything, unless the file says otherwise."""
 _LOCAL_BASE = 10_000.0
 _GLOBAL_BASE = 1_000_000.0
 _LOCAL, _GLOBAL = 0, 1
 """Indices of the two rotary embeddings."""
-_MAX_WINDOW = 1 << 30
 _LAYERS_OF_27B = 62
-
-_NORMS = {
-    Naming.GGUF: {
-        "attn.norm": "attn_norm",
-        "attn.q_norm": "attn_q_norm",
-        "attn.k_norm": "attn_k_norm",
-        "attn.post_norm": "post_attention_norm",
-        "mlp.norm": "ffn_norm",
-        "mlp.post_norm": "post_ffw_norm",
-    },
-    Naming.HF: {
-        "attn.norm": "input_layernorm",
-        "attn.q_norm": "self_attn.q_norm",
-        "attn.k_norm": "self_attn.k_norm",
-        "attn.post_norm": "post_attention_layernorm",
-        "mlp.norm": "pre_feedforward_layernorm",
-        "mlp.post_norm": "post_feedforward_layernorm",
-    },
-}
-
-
-def build(config: DecoderConfig) -> Program:
-    """Each block's result is normed before it is added to x."""
-    s = config.sizes
-    b = ProgramBuilder(config.name, config.ropes)
-    x = b.embed("embed", s.vocab_size, s.hidden_size, scale=config.embed_scale, out="x")
-    for i in range(s.num_layers):
-        h = b.rms_norm(x, f"layers.{i}.attn.norm", s.rms_eps, out="h")
-        h = self_attention(b, h, config, i)
-        h = b.rms_norm(h, f"layers.{i}.attn.post_norm", s.rms_eps, out="h")
-        x = b.add(x, h, out="x")
-        h = b.rms_norm(x, f"layers.{i}.mlp.norm", s.rms_eps, out="h")
-        h = gated_mlp(b, h, config, i)
-        h = b.rms_norm(h, f"layers.{i}.mlp.post_norm", s.rms_eps, out="h")
-        x = b.add(x, h, out="x")
-    return finish(b, x, config)
+_WINDOW_KEY, _LOGIT_CAP_KEY = "attention.sliding_window", "final_logit_softcapping"
 
 
 def config_from_gguf(header: CheckpointHeader) -> DecoderConfig:
+    """The format has no key for `query_pre_attn_scalar`: it is the head size, but for the 27B model the width per
+    head."""
     fields = gguf_fields(header, "gemma3")
-    sizes = gguf_sizes(header, fields, EMBEDDING[Naming.GGUF])
-    local = rope_spec(sizes.head_dim, fields.number("rope.freq_base_swa", 1, 1e12, default=_LOCAL_BASE))
-    # The format has no key for query_pre_attn_scalar: it is the head size, but for the 27B model the width per head.
-    window = fields.integer("attention.sliding_window", 1, _MAX_WINDOW)
-    scalar = sizes.hidden_size // sizes.num_heads if sizes.num_layers == _LAYERS_OF_27B else sizes.head_dim
-    return _config(
-        model_name(header, "gemma3"),
-        sizes,
-        ropes=(local, gguf_rope(fields, sizes.head_dim, header.rope_factors)),
-        layers=_layers(_gguf_pattern(fields, sizes.num_layers), window),
-        attention_scale=scalar**-0.5,
-        logit_softcap=fields.number("final_logit_softcapping", 0, 1e6, default=0.0) or None,
-        tied=gguf_is_tied(header),
-    )
+    plain = gguf_decoder(header, fields, "gemma3", computed=(_WINDOW_KEY, _LOGIT_CAP_KEY))
+    s = plain.sizes
+    local = rope_spec(s.head_dim, fields.number("rope.freq_base_swa", 1, 1e12, default=_LOCAL_BASE))
+    scalar = s.hidden_size // s.num_heads if s.num_layers == _LAYERS_OF_27B else s.head_dim
+    sliding = gguf_sliding(fields, s.num_layers, _PERIOD)
+    window = fields.integer(_WINDOW_KEY, 1, MAX_WINDOW)
+    return _gemma3(plain, fields, (local, *plain.ropes), sliding, window, scalar)
 
 
 def config_from_hf(header: CheckpointHeader) -> DecoderConfig:
     fields = hf_fields(header)
-    fields.accept("hidden_activation", "gelu_pytorch_tanh")
     fields.accept("attn_logit_softcapping")
-    for key in ("attention_bias", "use_bidirectional_attention"):
-        fields.accept(key, False)
-    sizes = hf_sizes(fields)
-    return _config(
-        model_name(header, "gemma3"),
-        sizes,
-        ropes=_hf_ropes(fields, sizes.head_dim),
-        layers=_layers(_hf_pattern(fields, sizes.num_layers), fields.integer("sliding_window", 1, _MAX_WINDOW)),
-        attention_scale=fields.number("query_pre_attn_scalar", 1e-6, 1e6, default=256) ** -0.5,
-        logit_softcap=fields.number("final_logit_softcapping", 0, 1e6, default=0.0) or None,
-        tied=fields.flag("tie_word_embeddings", default=True),
+    fields.accept("use_bidirectional_attention", False)
+    plain = hf_decoder(
+        header, fields, "gemma3", activation_key="hidden_activation", activation=_GELU, head_dim=_HEAD_DIM, tied=True
     )
+    ropes = _hf_ropes(fields, plain.sizes, header.context)
+    window = fields.integer("sliding_window", 1, MAX_WINDOW)
+    scalar = fields.number("query_pre_attn_scalar", 1e-6, 1e6, default=256)
+    sliding = _hf_pattern(fields, plain.sizes.num_layers)
+    return _gemma3(with_hf_biases(plain, fields), fields, ropes, sliding, window, scalar)
 
 
-def _config(
-    name: str,
-    sizes: Sizes,
-    *,
+def _gemma3(
+    plain: DecoderConfig,
+    fields: Fields,
     ropes: tuple[RopeSpec, ...],
-    layers: tuple[LayerKind, ...],
-    attention_scale: float,
-    logit_softcap: float | None,
-    tied: bool,
+    sliding: list[bool],
+    window: int,
+    scalar: float,
 ) -> DecoderConfig:
-    return DecoderConfig(
-        family="gemma3",
-        name=name,
-        sizes=sizes,
+    return replace(
+        plain,
         ropes=ropes,
-        layers=layers,
+        layers=layer_kinds(sliding, window, local_rope=_LOCAL, full_rope=_GLOBAL),
         activation=Activation.GELU_TANH,
-        attention_scale=attention_scale,
-        logit_softcap=logit_softcap,
-        embed_scale=sizes.hidden_size**0.5,
+        attention_scale=scalar**-0.5,
+        logit_softcap=fields.number(_LOGIT_CAP_KEY, 0, 1e6, default=0.0) or None,
+        embed_scale=plain.sizes.hidden_size**0.5,
         qk_norm=True,
-        tied_embeddings=tied,
     )
-
-
-def _layers(is_sliding: list[bool], window: int) -> tuple[LayerKind, ...]:
-    return tuple(LayerKind(_LOCAL, window) if sliding else LayerKind(_GLOBAL) for sliding in is_sliding)
-
-
-def _periodic(period: int, layers: int) -> list[bool]:
-    return [(i + 1) % period != 0 for i in range(layers)]
-
-
-def _gguf_pattern(fields: Fields, layers: int) -> list[bool]:
-    """`sliding_window_pattern` is a period, or one truth value per layer."""
-    key = "attention.sliding_window_pattern"
-    if not fields.has(key) or isinstance(fields.values[fields.prefix + key], int):
-        return _periodic(fields.integer(key, 1, layers + 1, default=_PERIOD), layers)
-    pattern = fields.items(key)
-    if len(pattern) != layers or not all(isinstance(p, bool) for p in pattern):
-        raise fields.error(key, f"must be a period or {layers} truth values")
-    return [bool(p) for p in pattern]
 
 
 def _hf_pattern(fields: Fields, layers: int) -> list[bool]:
-    """`layer_types` names each layer's kind; older files give a period."""
-    if not fields.has("layer_types"):
-        key = "sliding_window_pattern" if fields.has("sliding_window_pattern") else "_sliding_window_pattern"
-        return _periodic(fields.integer(key, 1, 1 << 10, default=_PERIOD), layers)
-    kinds = fields.items("layer_types")
-    if len(kinds) != layers or not set(kinds) <= {"sliding_attention", "full_attention"}:
-        raise fields.error("layer_types", f"must name sliding_attention or full_attention for each of {layers} layers")
-    return [kind == "sliding_attention" for kind in kinds]
+    """Older files give a period."""
+    key = "sliding_window_pattern" if fields.has("sliding_window_pattern") else "_sliding_window_pattern"
+    return hf_sliding(fields, layers, periodic(fields.integer(key, 1, 1 << 10, default=_PERIOD), layers))
 
 
-def _hf_ropes(fields: Fields, head_dim: int) -> tuple[RopeSpec, RopeSpec]:
+def _hf_ropes(fields: Fields, sizes: Sizes, context: int | None) -> tuple[RopeSpec, RopeSpec]:
     """Newer files hold one object per kind of layer in `rope_parameters`; older ones scale only the full layers."""
     both = fields.nested("rope_parameters")
     full = both.nested("full_attention") if fields.has("rope_parameters") else fields.nested("rope_scaling")
     local_base = fields.number("rope_local_base_freq", 1, 1e12, default=_LOCAL_BASE)
     global_base = fields.number("rope_theta", 1, 1e12, default=_GLOBAL_BASE)
     return (
-        scaled_rope(both.nested("sliding_attention"), head_dim, local_base),
-        scaled_rope(full, head_dim, global_base),
+        scaled_rope(both.nested("sliding_attention"), sizes, context, base=local_base),
+        scaled_rope(full, sizes, context, base=global_base),
     )
 
 
-def _sources(config: DecoderConfig, naming: Naming) -> dict[str, WeightSource]:
-    """Hugging Face files hold every norm weight less one; GGUF files hold what is multiplied."""
-    found = decoder_sources(config, naming, _NORMS[naming])
-    if naming is Naming.GGUF:
-        return found
-    return {
-        name: replace(source, transform=AddOne()) if name.endswith("norm") else source for name, source in found.items()
-    }
-
-
 def define(header: CheckpointHeader) -> ModelDefinition:
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[header.naming](header)
-    return ModelDefinition(build(config), _sources(config, header.naming), redundant_tensors(config, header.naming))
+    naming = header.naming
+    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
+    program = sandwich_norm_decoder(config)
+    named = decoder_sources(program, naming, SANDWICH_NORMS[naming] | QK_NORMS[naming])
+    return ModelDefinition(program, norms_plus_one(named, naming), redundant_tensors(config, naming))
 
 
 GEMMA3 = Family(

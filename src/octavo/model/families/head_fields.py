@@ -56,7 +56,7 @@ def head_config(header: CheckpointHeader, target: Program, family: str) -> Decod
         family=family,
         name=family,
         sizes=sizes,
-        ropes=(hf_rope(fields, sizes.head_dim),),
+        ropes=(hf_rope(fields, sizes, header.context),),
         layers=(LayerKind(),) * sizes.num_layers,
         activation=Activation.SILU,
         attention_scale=sizes.head_dim**-0.5,

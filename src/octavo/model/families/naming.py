@@ -1,10 +1,13 @@
 """How files name the weights of a decoder: canonical name -> name in the file."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from octavo.model.config import DecoderConfig
 from octavo.model.header import CheckpointHeader, Naming
-from octavo.model.sources import WeightSource
+from octavo.model.program import Program
+from octavo.model.sources import AddOne, UnpermuteHeads, WeightSource
 
 EMBEDDING = {Naming.GGUF: "token_embd.weight", Naming.HF: "model.embed_tokens.weight"}
 OUTPUT_NORM = {Naming.GGUF: "output_norm.weight", Naming.HF: "model.norm.weight"}
@@ -39,27 +42,70 @@ PRE_NORMS = {
 }
 
 
-def decoder_sources(config: DecoderConfig, naming: Naming, norms: Mapping[str, str]) -> dict[str, WeightSource]:
-    """Sources of a decoder's weights, without transforms. `norms` are the norms of a layer, canonical -> file."""
-    top = {"embed": EMBEDDING[naming], "output_norm": OUTPUT_NORM[naming]}
-    if not config.tied_embeddings:
-        top["output"] = OUTPUT[naming]
-    linears = LINEARS[naming]
-    parts = {name: f"{file}.weight" for name, file in (*linears.items(), *norms.items())}
-    if config.qkv_bias:
-        parts |= {f"{name}.bias": f"{linears[name]}.bias" for name in ("attn.q", "attn.k", "attn.v")}
-    layers = {
-        f"layers.{i}.{name}": LAYER_PREFIX[naming].format(i) + file
-        for i in range(config.sizes.num_layers)
-        for name, file in parts.items()
+POST_NORMS = {
+    Naming.GGUF: {"attn.post_norm": "post_attention_norm", "mlp.post_norm": "post_ffw_norm"},
+    Naming.HF: {"attn.post_norm": "post_attention_layernorm", "mlp.post_norm": "post_feedforward_layernorm"},
+}
+SANDWICH_NORMS = {
+    Naming.GGUF: PRE_NORMS[Naming.GGUF] | POST_NORMS[Naming.GGUF],
+    Naming.HF: PRE_NORMS[Naming.HF] | POST_NORMS[Naming.HF] | {"mlp.norm": "pre_feedforward_layernorm"},
+}
+QK_NORMS = {
+    Naming.GGUF: {"attn.q_norm": "attn_q_norm", "attn.k_norm": "attn_k_norm"},
+    Naming.HF: {"attn.q_norm": "self_attn.q_norm", "attn.k_norm": "self_attn.k_norm"},
+}
+
+_IN_LAYER = re.compile(r"layers\.(\d+)\.(.+)")
+_BIAS = ".bias"
+
+
+def decoder_sources(program: Program, naming: Naming, names: Mapping[str, str]) -> dict[str, WeightSource]:
+    """Sources of a decoder's weights, without transforms.
+
+    Args:
+        names: parts of a layer beside the linears, or linears that are called otherwise: canonical -> file. Weights of
+            parts that nobody names are left to the caller.
+    """
+    found = {name: _in_file(name, naming, LINEARS[naming] | dict(names)) for name in program.weights}
+    return {name: WeightSource(file) for name, file in found.items() if file is not None}
+
+
+def _in_file(weight: str, naming: Naming, parts: Mapping[str, str]) -> str | None:
+    """The tensor of a weight; None: the part has no name."""
+    place = _IN_LAYER.fullmatch(weight)
+    if place is None:
+        return {"embed": EMBEDDING, "output_norm": OUTPUT_NORM, "output": OUTPUT}[weight][naming]
+    part, suffix = place[2].removesuffix(_BIAS), _BIAS if place[2].endswith(_BIAS) else ".weight"
+    return LAYER_PREFIX[naming].format(place[1]) + parts[part] + suffix if part in parts else None
+
+
+def unpermuted(sources: Mapping[str, WeightSource], config: DecoderConfig) -> dict[str, WeightSource]:
+    """The sources for a file that interleaves the rotary pairs of q and k."""
+    s, rotary_dim = config.sizes, config.ropes[0].rotary_dim
+    orders = {
+        f"layers.{i}.{part}{suffix}": UnpermuteHeads(heads, s.head_dim, rotary_dim)
+        for i in range(s.num_layers)
+        for part, heads in (("attn.q", s.num_heads), ("attn.k", s.num_kv_heads))
+        for suffix in ("", _BIAS)
     }
-    return {name: WeightSource(file) for name, file in (top | layers).items()}
+    return {name: replace(source, transform=orders.get(name)) for name, source in sources.items()}
+
+
+def norms_plus_one(sources: Mapping[str, WeightSource], naming: Naming) -> dict[str, WeightSource]:
+    """The sources of gemma's models: Hugging Face files hold every norm weight less one, GGUF files what is
+    multiplied."""
+    if naming is Naming.GGUF:
+        return dict(sources)
+    return {
+        name: replace(source, transform=AddOne()) if name.endswith("norm") else source
+        for name, source in sources.items()
+    }
 
 
 def redundant_tensors(config: DecoderConfig, naming: Naming) -> tuple[str, ...]:
     """Patterns of tensors that say again what the config says."""
     if naming is Naming.GGUF:
-        return ("rope_freqs.weight",)
+        return ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
     tables = "model.layers.*.self_attn.rotary_emb.inv_freq"
     return (tables, OUTPUT[naming]) if config.tied_embeddings else (tables,)
 

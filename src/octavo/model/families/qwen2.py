@@ -1,65 +1,34 @@
 """Qwen2 and Qwen2.5 (Yang et al. 2024): llama's decoder with biases on q, k and v."""
 
-from octavo.model.config import DecoderConfig, LayerKind, Sizes
+from dataclasses import replace
+
+from octavo.model.config import DecoderConfig
 from octavo.model.families.decoder import pre_norm_decoder
-from octavo.model.families.naming import (
-    EMBEDDING,
-    PRE_NORMS,
-    decoder_sources,
-    gguf_is_tied,
-    model_name,
-    redundant_tensors,
-)
-from octavo.model.families.sizes import gguf_fields, gguf_sizes, hf_fields, hf_sizes
+from octavo.model.families.naming import PRE_NORMS, decoder_sources, redundant_tensors
+from octavo.model.families.plain import gguf_decoder, hf_decoder
+from octavo.model.families.sizes import gguf_fields, hf_fields
+from octavo.model.families.windows import qwen_layers
 from octavo.model.family import Family
 from octavo.model.header import CheckpointHeader, Naming
-from octavo.model.program import Activation, RopeSpec
-from octavo.model.rope import gguf_rope, hf_rope
 from octavo.model.sources import ModelDefinition
 
 
 def config_from_gguf(header: CheckpointHeader) -> DecoderConfig:
-    fields = gguf_fields(header, "qwen2")
-    fields.accept("attention.sliding_window", 0)
-    fields.accept("final_logit_softcapping", 0.0)
-    sizes = gguf_sizes(header, fields, EMBEDDING[Naming.GGUF])
-    rope = gguf_rope(fields, sizes.head_dim, header.rope_factors)
-    return _config(model_name(header, "qwen2"), sizes, rope, tied=gguf_is_tied(header))
+    return replace(gguf_decoder(header, gguf_fields(header, "qwen2"), "qwen2"), qkv_bias=True)
 
 
 def config_from_hf(header: CheckpointHeader) -> DecoderConfig:
-    """`sliding_window` and `max_window_layers` mean nothing unless `use_sliding_window` is set, which is refused."""
     fields = hf_fields(header)
-    fields.accept("hidden_act", "silu")
-    fields.accept("use_sliding_window", False)
-    sizes = hf_sizes(fields)
-    fields.accept("layer_types", ["full_attention"] * sizes.num_layers)
-    rope = hf_rope(fields, sizes.head_dim)
-    return _config(model_name(header, "qwen2"), sizes, rope, tied=fields.flag("tie_word_embeddings", default=False))
-
-
-def _config(name: str, sizes: Sizes, rope: RopeSpec, *, tied: bool) -> DecoderConfig:
-    return DecoderConfig(
-        family="qwen2",
-        name=name,
-        sizes=sizes,
-        ropes=(rope,),
-        layers=(LayerKind(),) * sizes.num_layers,
-        activation=Activation.SILU,
-        attention_scale=sizes.head_dim**-0.5,
-        qkv_bias=True,
-        tied_embeddings=tied,
-    )
+    plain = hf_decoder(header, fields, "qwen2")
+    return replace(plain, layers=qwen_layers(fields, plain.sizes.num_layers), qkv_bias=True)
 
 
 def define(header: CheckpointHeader) -> ModelDefinition:
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[header.naming](header)
     naming = header.naming
-    return ModelDefinition(
-        pre_norm_decoder(config),
-        decoder_sources(config, naming, PRE_NORMS[naming]),
-        redundant_tensors(config, naming),
-    )
+    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
+    program = pre_norm_decoder(config)
+    sources = decoder_sources(program, naming, PRE_NORMS[naming])
+    return ModelDefinition(program, sources, redundant_tensors(config, naming))
 
 
 QWEN2 = Family(
