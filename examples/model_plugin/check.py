@@ -1,9 +1,7 @@
 """Compares the plug-in with transformers: the same random model in both, logprobs of the same text side by side.
+With --listing it prints the programs instead."""
 
-pip install "octavo[oracle]" ./examples/model_plugin
-python examples/model_plugin/check.py
-"""
-
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,9 @@ import torch
 import transformers
 
 from octavo import LLM, SamplingParams
+from octavo.execution.loader import open_checkpoint
+from octavo.execution.weights import load_model
+from octavo.model.describe import describe
 
 TINY = {
     "vocab_size": 320,
@@ -62,11 +63,18 @@ def difference(folder: Path, wanted: np.ndarray) -> float:
     return float(max(errors))
 
 
+def listing(folder: Path) -> str:
+    """The program that the plug-in makes of a checkpoint, op by op."""
+    program, _ = load_model(open_checkpoint([folder / "model.safetensors"]))
+    return describe(program)
+
+
 def main() -> None:
     for name, config in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             wanted = expected(make(Path(folder), **config))
-            print(f"{name}: {difference(Path(folder), wanted):.1e}")
+            found = listing(Path(folder)) if "--listing" in sys.argv else f"{difference(Path(folder), wanted):.1e}"
+            print(f"{name}: {found}")
 
 
 if __name__ == "__main__":

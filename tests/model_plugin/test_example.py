@@ -2,9 +2,6 @@
 
 import importlib.util
 import json
-import shutil
-import subprocess
-import sys
 from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
@@ -17,21 +14,9 @@ from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.execution.loader.tiny.hf_model import write_safetensors
 from octavo.execution.loader.tiny.weights import Stored
 from octavo.execution.quant import TensorType
-from octavo.model.header import CheckpointHeader, Naming
 from octavo.model.registry import define_model
+from tests.model_plugin.example import CONFIG, EXAMPLE, header
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "model_plugin"
-CONFIG = {
-    "architectures": ["StableLmForCausalLM"],
-    "vocab_size": 320,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "use_parallel_residual": True,
-}
 PROMPT = list(range(7, 67))
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True, detokenize=False)
 FIELDS = {"skip_tokenizer_init": True, "threads": 1, "kv_cache_memory_bytes": 1 << 20}
@@ -40,29 +25,6 @@ needs_oracle = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")),
     reason="torch and transformers are not installed: pip install 'octavo[oracle]'",
 )
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that pip has installed the package into, from nothing but what is on this disk."""
-    source = shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("source") / "model_plugin")  # a build writes beside it
-    folder = tmp_path_factory.mktemp("installed")
-    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "install", "-q", *offline, "--target", str(folder), str(source)]
-    subprocess.run(command, check=True, timeout=240)
-    return folder
-
-
-@pytest.fixture
-def installed(target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package on the path of this process."""
-    monkeypatch.syspath_prepend(str(target))
-    monkeypatch.delitem(sys.modules, "octavo_stablelm", raising=False)
-    return target
-
-
-def header(**changes: object) -> CheckpointHeader:
-    return CheckpointHeader("folder", Naming.HF, {**CONFIG, **changes}, {})
 
 
 def write_checkpoint(folder: Path) -> Path:
