@@ -12,9 +12,10 @@ from octavo.execution.quant import TensorType as Q
 from octavo.execution.quant import dequantize, native_type
 from octavo.execution.quant.e4m3 import E4M3_VALUES
 from octavo.execution.quant_methods import encode, packed_weights
-from tests.execution.quant_methods.checkpoints import FILE, rewrite
-from tests.execution.quant_methods.kinds import ct_config
+from tests.execution.quant_methods.checkpoints import FILE, rewrite, write, write_twin
+from tests.execution.quant_methods.kinds import KINDS, ct_config
 from tests.execution.quant_methods.packers import Tensor
+from tests.execution.quant_methods.test_answers import PROMPT, scores
 
 torch = pytest.importorskip("torch")
 
@@ -88,3 +89,17 @@ def as_stored(tensor: Any) -> Tensor:
     dtype = NAMES[str(tensor.dtype).removeprefix("torch.")]
     held = tensor.view(torch.uint8) if dtype == "F8_E4M3" else tensor
     return Tensor(dtype, held.contiguous().numpy())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["W4A16", "W4A16, per channel", "float8 per block"])
+def test_transformers_reads_these_files_as_the_same_model(kind: str, tmp_path: Path) -> None:
+    """Files of ours are what Hugging Face reads, too, and it computes with the numbers that we are compared to."""
+    pytest.importorskip("compressed_tensors")
+    transformers = pytest.importorskip("transformers")
+    write_twin(tmp_path / "twin", write(tmp_path / "packed", KINDS[kind][0]))
+    model = transformers.AutoModelForCausalLM.from_pretrained(str(tmp_path / "packed"), dtype=torch.float32).eval()
+    with torch.no_grad():
+        logprobs = model(torch.tensor([PROMPT])).logits[0].double().log_softmax(-1).numpy()
+    theirs = [logprobs[place, token] for place, token in enumerate(PROMPT[1:])]
+    np.testing.assert_allclose(scores(tmp_path / "twin"), theirs, atol=2e-4)

@@ -117,3 +117,26 @@ def test_an_unquantised_checkpoint_has_no_packed_weights(tmp_path: Path) -> None
     write(tmp_path, KINDS["awq"][0], wanted=lambda name: False)
     configure(tmp_path, quantization_config=None)
     assert not packed_weights(open_checkpoint([tmp_path / FILE])).weights
+
+
+def test_groups_of_modules_with_settings_of_their_own(tmp_path: Path) -> None:
+    """A group that names a module goes before the one for all linears, wherever it stands."""
+    narrow, wide = KINDS["W4A16"][0], KINDS["W8A16"][0]
+    values = write(tmp_path, narrow)
+    four = stored(tmp_path)
+    values_of_eight = write(tmp_path, wide)
+    rewrite(
+        tmp_path,
+        {name: tensor for name, tensor in four.items() if "down_proj" not in name}
+        | {name: tensor for name, tensor in stored(tmp_path).items() if "down_proj" in name},
+    )
+    groups = {
+        "group_0": narrow.config["config_groups"]["group_0"],
+        "group_1": {**wide.config["config_groups"]["group_0"], "targets": [r"re:.*\.down_proj$"]},
+    }
+    configure(tmp_path, quantization_config={**narrow.config, "config_groups": groups})
+    loaded = load_model(open_checkpoint([tmp_path / FILE]))[1]
+    down, up = loaded["layers.1.mlp.down"], loaded["layers.1.mlp.up"]
+    assert (down.type, up.type) == (Q.Q8_0, Q.Q4_0)
+    np.testing.assert_array_equal(down.float32(), values_of_eight["model.layers.1.mlp.down_proj.weight"])
+    np.testing.assert_array_equal(up.float32(), values["model.layers.1.mlp.up_proj.weight"])
