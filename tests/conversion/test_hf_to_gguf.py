@@ -17,11 +17,13 @@ from octavo.text.template_source import template_from_gguf, template_from_hf
 from octavo.text.tokenizer import from_gguf, from_hf
 from tests.conversion.rig import WIDE, converted
 
-ARCHITECTURES = ["llama", "qwen2", "gemma3"]
+ARCHITECTURES = ["llama", "qwen2", "gemma3", "gpt2"]
 
 
 def folder_of(path: Path, **fields: Any) -> Path:
-    return write_tiny_model(path, TinyModel(**{"tensor_type": TensorType.BF16, **WIDE, **fields}), format="safetensors")
+    own = {"kv_heads": WIDE["heads"]} if fields.get("architecture") == "gpt2" else {}
+    model = TinyModel(**{"tensor_type": TensorType.BF16, **WIDE, **own, **fields})
+    return write_tiny_model(path, model, format="safetensors")
 
 
 def opened(folder: Path) -> Checkpoint:

@@ -24,6 +24,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "Phi3ForCausalLM": "phi3",
     "GraniteForCausalLM": "granite",
     "Olmo2ForCausalLM": "olmo2",
+    "GPT2LMHeadModel": "gpt2",
 }
 """Class in config.json -> GGUF's name of the architecture."""
 
@@ -46,9 +47,17 @@ _KEYS: Mapping[str, tuple[str, str]] = {
     "num_experts_per_tok": ("u32", "expert_used_count"),
     "moe_intermediate_size": ("u32", "expert_feed_forward_length"),
     "shared_expert_intermediate_size": ("u32", "expert_shared_feed_forward_length"),
+    "n_layer": ("u32", "block_count"),
+    "n_positions": ("u32", "context_length"),
+    "n_embd": ("u32", "embedding_length"),
+    "n_inner": ("u32", "feed_forward_length"),
+    "n_head": ("u32", "attention.head_count"),
+    "layer_norm_epsilon": ("f32", "attention.layer_norm_epsilon"),
 }
 """Key in config.json -> type and key in GGUF, behind the architecture's name."""
 
+_GPT2_MLP = 4
+"""Width of GPT-2's inner layer, in widths of the model, where config.json says nothing."""
 _DEFAULT_BASES = {"gemma3": 1e6}
 _DEFAULT_BASE = 1e4
 _NO_SCALING, _LINEAR = ("default", None), "linear"
@@ -75,7 +84,9 @@ def architecture_of(path: str, config: Mapping[str, Any]) -> str:
 def model_settings(architecture: str, config: Mapping[str, Any], program: Program) -> dict[str, Value]:
     """The keys of the architecture."""
     found = {key: Value(kind, config[name]) for name, (kind, key) in _KEYS.items() if config.get(name) is not None}
-    found |= _heads(program) | _windows(architecture, config, program) | _rotation(architecture, config)
+    if "n_embd" in config:
+        found.setdefault("feed_forward_length", Value("u32", _GPT2_MLP * config["n_embd"]))
+    found |= _heads(program) | _windows(architecture, config, program) | _rotation(architecture, config, program)
     return {f"{architecture}.{key}": value for key, value in found.items()}
 
 
@@ -121,11 +132,13 @@ def rotary_base(architecture: str, config: Mapping[str, Any]) -> float:
     return float(_scaling(config).get("rope_theta") or config.get("rope_theta") or default)
 
 
-def _rotation(architecture: str, config: Mapping[str, Any]) -> dict[str, Value]:
+def _rotation(architecture: str, config: Mapping[str, Any], program: Program) -> dict[str, Value]:
     """
     Raises:
         UnsupportedModelError: a scaling for which no keys are written.
     """
+    if not program.ropes:
+        return {}
     base = {"rope.freq_base": Value("f32", rotary_base(architecture, config))}
     kind = _kind(config)
     if kind in _NO_SCALING or kind in _BY_TENSOR:

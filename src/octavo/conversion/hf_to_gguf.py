@@ -20,12 +20,15 @@ from octavo.execution.quant import TensorType
 from octavo.execution.quant.recipe import Recipe, Role
 from octavo.execution.weights import LoadedWeight, load_model
 from octavo.model.header import CheckpointHeader, Naming
-from octavo.model.program import Embed, Program
+from octavo.model.program import Embed, EmbedPositions, Program
 from octavo.model.registry import define_model
 from octavo.model.sources import ModelDefinition
 
 _ROPE_FREQS = "rope_freqs.weight"
-_EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
+_OUTPUT = "output.weight"
+_TABLES = {Embed: "token_embd.weight", EmbedPositions: "position_embd.weight"}
+"""Tensors whose shapes are settings, too."""
+_TABLE_OPS = (Embed, EmbedPositions)
 
 
 def plan_hf_to_gguf(source: Source, checkpoint: Checkpoint, recipe: Recipe, pool: ThreadPoolExecutor) -> GGUFPlan:
@@ -65,8 +68,9 @@ def _definition(
     Raises:
         UnsupportedModelError: it is not what the folder says.
     """
-    hidden = next(program.weights[op.weight].shape for op in program.ops if isinstance(op, Embed))
-    shapes = {_EMBEDDING: hidden} | ({_OUTPUT: hidden} if "output" in program.weights else {})
+    shapes = {_TABLES[type(op)]: program.weights[op.weight].shape for op in program.ops if isinstance(op, _TABLE_OPS)}
+    if "output" in program.weights:
+        shapes[_OUTPUT] = program.weights["output"].shape
     definition = define_model(CheckpointHeader(source.name, Naming.GGUF, _as_read(settings), shapes, divisors))
     difference = program_difference(program, definition.program)
     if difference is not None:
