@@ -130,7 +130,7 @@ def test_parameters_and_kv_are_counted_over_layers() -> None:
     assert kv_values_per_token(p) == LAYERS * 2 * KV_HEADS * HEAD_DIM
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "gemma3", "phi3", "olmo2"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "gemma3", "phi3", "granite", "olmo2"])
 def test_dataflow_sees_every_buffer_and_weight(family: str) -> None:
     p = program(family)
     assert {writes(op) for op in p.ops} - {None} == set(p.buffers)

@@ -16,6 +16,7 @@ from octavo.model.program import (
     Op,
     Program,
     RmsNorm,
+    Scale,
 )
 from octavo.model.registry import define_model
 from octavo.model.sources import AddOne, Rows, UnpermuteHeads
@@ -122,6 +123,19 @@ def test_phi3_may_have_a_window_and_an_old_name_for_longrope() -> None:
         for kind in ("longrope", "su", "yarn")
     ]
     assert found[0] == found[1] == found[2]
+
+
+def test_granite_multiplies_at_four_places() -> None:
+    program = define_model(gguf("granite")).program
+    assert of_type(program, Embed)[0].scale == 12
+    assert {op.scale for op in of_type(program, Attention)} == {0.0625}
+    scales = [(op.x, op.factor) for op in of_type(program, Scale)]
+    assert scales == [("h", 0.25)] * (2 * LAYERS) + [("logits", 1 / 8)]
+    plain = define_model(gguf("granite", **dict.fromkeys(UNSET, 0.0))).program
+    assert plain.ops == define_model(gguf("llama")).program.ops
+
+
+UNSET = ("embedding_scale", "attention__scale", "residual_scale", "logit_scale")
 
 
 def test_olmo2_norms_behind_blocks_and_over_all_heads() -> None:

@@ -10,7 +10,7 @@ from octavo.model.sources import AddOne, ModelDefinition, UnpermuteHeads
 from tests.model import headers
 from tests.model.headers import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, VOCAB, WINDOW, gguf, hf
 
-FAMILIES = ("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "olmo2")
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "granite", "olmo2")
 
 
 def of_type(definition: ModelDefinition, kind: type) -> list:
@@ -247,6 +247,7 @@ GGUF_FEATURES = [
     ("gemma", "attention.sliding_window", 4096),
     ("gemma2", "embedding_scale", 2.0),
     ("phi3", "attention.scale", 0.1),
+    ("granite", "final_logit_softcapping", 30.0),
     ("olmo2", "attention.sliding_window", 4096),
     ("qwen3", "attention.max_alibi_bias", 8.0),
     ("llama", "attention.value_length", 32),
@@ -279,6 +280,7 @@ HF_FEATURES = [
     ("gemma2", "use_bidirectional_attention", True),
     ("phi3", "hidden_act", "gelu"),
     ("phi3", "rope_scaling", {"rope_type": "mrope"}),
+    ("granite", "num_local_experts", 32),
     ("olmo2", "hidden_act", "gelu"),
     ("llama", "num_local_experts", 8),
     ("qwen2", "num_experts", 60),

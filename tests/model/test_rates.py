@@ -11,7 +11,7 @@ from octavo.model.rates import RowRates, row_rates
 from octavo.visible_pairs import visible_pairs
 from tests.model.test_cost import program as program_of
 
-FAMILIES = ("llama", "qwen2", "gemma3", "olmo2")
+FAMILIES = ("llama", "qwen2", "gemma3", "granite", "olmo2")
 
 
 def weight_sizes(program: Program) -> dict[str, int]:

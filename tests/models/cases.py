@@ -63,6 +63,13 @@ _LONGROPE = {
 _WIDE = {"head_dim": 32, "num_key_value_heads": 1}
 _WINDOWED = {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}
 _GEMMA = {"head_dim": 32, "sliding_window": 20}
+_MULTIPLIED = {
+    "embedding_multiplier": 6.0,
+    "attention_multiplier": 0.3,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 3.0,
+}
+
 CASES: dict[str, Case] = {
     "llama": Case("llama"),
     "llama, tied, llama3 scaling": Case("llama", {"rope_parameters": _LLAMA3, "tie_word_embeddings": True}),
@@ -96,6 +103,7 @@ CASES: dict[str, Case] = {
         "phi3",
         {"rope_parameters": _LONGROPE, "original_max_position_embeddings": 32, "max_position_embeddings": 128},
     ),
+    "granite": Case("granite", _MULTIPLIED),
     "olmo2": Case("olmo2"),
     "gpt2": Case("gpt2", _GPT2),
     "gpt2, scores scaled by layer, relu, untied": Case("gpt2", _GPT2_CHANGED),

@@ -15,6 +15,7 @@ from octavo.model.families.gemma import GEMMA
 from octavo.model.families.gemma2 import GEMMA2
 from octavo.model.families.gemma3 import GEMMA3
 from octavo.model.families.gpt2 import GPT2
+from octavo.model.families.granite import GRANITE
 from octavo.model.families.llama import LLAMA
 from octavo.model.families.mistral import MISTRAL
 from octavo.model.families.olmo2 import OLMO2
@@ -27,7 +28,7 @@ from octavo.model.plug_ins import GROUP, load_families, origin
 from octavo.model.program import Program
 from octavo.model.sources import ModelDefinition
 
-BUILT_IN = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA, GEMMA2, GEMMA3, PHI3, OLMO2, GPT2)
+BUILT_IN = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA, GEMMA2, GEMMA3, PHI3, GRANITE, OLMO2, GPT2)
 HEAD_LAYOUTS: tuple[HeadLayout, ...] = (EAGLE3, EAGLE)
 """The first that a checkpoint matches is its layout."""
 
