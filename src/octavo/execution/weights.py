@@ -11,7 +11,7 @@ import numpy.typing as npt
 from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.execution.loader import Checkpoint
 from octavo.execution.quant import TensorType, dequantize, to_native
-from octavo.execution.quant_methods import encode, packed_weights
+from octavo.execution.quant_methods import encode, packed_weights, tell_of_kv_scales
 from octavo.execution.weight_parts import StoredMatrix, matrix_part, vector_part
 from octavo.model.header import CheckpointHeader, Naming
 from octavo.model.program import Embed, Program, Weight
@@ -187,7 +187,9 @@ def _load(
 
 def _matrix_reader(checkpoint: Checkpoint) -> Callable[[str], StoredMatrix]:
     """Reads matrices by name. The last one is kept: parts of a fused tensor follow each other."""
-    packed = packed_weights(checkpoint).weights
+    found = packed_weights(checkpoint)
+    tell_of_kv_scales(found)
+    packed = found.weights
 
     @lru_cache(maxsize=1)
     def read(name: str) -> StoredMatrix:

@@ -79,7 +79,7 @@ def test_scales_of_k_and_v_are_told_about(tmp_path: Path, caplog: pytest.LogCapt
     configure(tmp_path, quantization_config={**KINDS["float8 per channel"][0].config, "kv_cache_scheme": KV_SCHEME})
     with caplog.at_level(logging.WARNING, "octavo.quant_methods"):
         load_model(open_checkpoint([tmp_path / FILE]))
-    (said,) = {record.getMessage() for record in caplog.records}
+    (said,) = (record.getMessage() for record in caplog.records)
     assert "k_scale and 3 others" in said
     assert "own per token and head" in said
 
