@@ -47,6 +47,11 @@ def write(
         wanted: which linears to quantise, by the name of their module.
     """
     write_tiny_model(folder, model, format="safetensors")
+    return quantise(folder, kind, wanted=wanted)
+
+
+def quantise(folder: Path, kind: Kind, *, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Array]:
+    """Quantises the linears of a folder of floats; see `write`."""
     tensors, values = {}, {}
     for name, plain in read(folder).items():
         module = name.removesuffix(".weight")

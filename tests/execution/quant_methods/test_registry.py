@@ -9,6 +9,7 @@ import pytest
 
 from octavo.errors import UnsupportedModelError
 from octavo.execution.loader import open_checkpoint
+from octavo.execution.loader.tiny import write_tiny_model
 from octavo.execution.quant import TensorType as Q
 from octavo.execution.quant_methods import packed_weights, registry
 from octavo.execution.quant_methods.encode import encode
@@ -18,9 +19,9 @@ from octavo.execution.weight_parts import matrix_part
 from octavo.execution.weights import load_model
 from octavo.model.fields import Fields
 from octavo.model.sources import Columns, Rows, Transposed
-from tests.execution.quant_methods.checkpoints import FILE, TINY, configure, rewrite, stored, write
+from tests.execution.quant_methods.checkpoints import FILE, TINY, configure, quantise, read, rewrite, stored, write
 from tests.execution.quant_methods.kinds import KINDS, KV_SCHEME
-from tests.execution.quant_methods.packers import floats
+from tests.execution.quant_methods.packers import Tensor, floats
 
 
 class Renamed(Gptq):
@@ -140,3 +141,24 @@ def test_groups_of_modules_with_settings_of_their_own(tmp_path: Path) -> None:
     assert (down.type, up.type) == (Q.Q8_0, Q.Q4_0)
     np.testing.assert_array_equal(down.float32(), values_of_eight["model.layers.1.mlp.down_proj.weight"])
     np.testing.assert_array_equal(up.float32(), values["model.layers.1.mlp.up_proj.weight"])
+
+
+@pytest.mark.parametrize("kind", ["awq", "gptq, act-order", "fp8 per block"])
+def test_a_model_with_fused_linears(kind: str, tmp_path: Path) -> None:
+    """phi-3 has q, k and v in one tensor, gate and up in another: each weight is a part of what is packed."""
+    write_tiny_model(tmp_path, TINY, format="safetensors")
+    plain = read(tmp_path)
+    for layer in (f"model.layers.{i}." for i in range(TINY.layers)):
+        for whole, parts in {"self_attn.qkv": ("q", "k", "v"), "mlp.gate_up": ("gate", "up")}.items():
+            room = whole.split(".")[0]
+            together = [plain.pop(f"{layer}{room}.{part}_proj.weight") for part in parts]
+            plain[f"{layer}{whole}_proj.weight"] = np.concatenate(together)
+    rewrite(tmp_path, {name: Tensor("F32", values) for name, values in plain.items()})
+    configure(tmp_path, architectures=["Phi3ForCausalLM"], model_type="phi3")
+    values = quantise(tmp_path, KINDS[kind][0])
+    loaded = load_model(open_checkpoint([tmp_path / FILE]))[1]
+    qkv, gate_up = (values[f"model.layers.1.{name}_proj.weight"] for name in ("self_attn.qkv", "mlp.gate_up"))
+    q, k = TINY.q_width, TINY.q_width + TINY.kv_width
+    parts = {"attn.q": qkv[:q], "attn.k": qkv[q:k], "attn.v": qkv[k:], "mlp.up": gate_up[TINY.intermediate :]}
+    for name, expected in parts.items():
+        np.testing.assert_array_equal(loaded[f"layers.1.{name}"].float32(), expected)
