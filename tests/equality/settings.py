@@ -9,7 +9,7 @@ from typing import Protocol
 from octavo import LLM
 from octavo.engine.output import GenerationOutput
 from octavo.request.control import EngineLoad
-from tests.equality.transcript import Answer, Transcripts
+from tests.equality.transcript import Answer, Transcripts, assert_same
 from tests.equality.workload import Request, Workload, in_order, nobody, shuffled
 
 Fields = Mapping[str, object]
@@ -92,22 +92,25 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Again:
-    """All requests at once for the second time, with what the first left in the prefix cache."""
+    """All requests at once, twice: then with what the first time left in the prefix cache. Both answer the same."""
 
     fields: Fields = field(default_factory=dict)
     forget: bool = False
     """Whether the cache is reset in between."""
     order: Callable[[Workload], Workload] = shuffled
+    """Of the second time."""
     at_least: Mapping[str, float] = field(default_factory=dict)
 
     def run(self, model: str, fields: Fields, workload: Workload) -> Transcripts:
         """See `Setting.run`."""
         with LLM(model, **{**fields, **self.fields}) as llm:
-            crowd(llm, workload)
+            first = crowd(llm, workload)
             if self.forget:
                 assert llm.reset_prefix_cache()
                 assert llm.load().num_cached_blocks == 0
-            return crowd(llm, self.order(workload), self.at_least)
+            second = crowd(llm, self.order(workload), self.at_least)
+        assert_same(first, second)
+        return second
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Same request, same tokens, same logprob bits: real models. SmolLM2 with a dozen requests by default and with forty in
-the slow part, the others there too."""
+"""Same request, same tokens, same logprob bits: real models. SmolLM2 with a dozen requests by default and with more
+of them in the slow part, the others there too."""
 
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from tests.real_models import model_path
 FIELDS = {"max_model_len": 288, "kv_cache_memory_bytes": 128 * 2**20, "threads": 2, "max_num_batched_tokens": 2048}
 
 SETTINGS: dict[str, Setting] = {
-    "all at once": Crowd(),
     "shuffled, three at a time": Crowd({"max_num_seqs": 3}, order=shuffled),
     "budget 16": Crowd({"max_num_batched_tokens": 16}),
     "budget 64": Crowd({"max_num_batched_tokens": 64}, order=reverse),
@@ -29,17 +28,16 @@ SETTINGS: dict[str, Setting] = {
     "3 threads": Crowd({"threads": 3}, order=shuffled),
 }
 TOGETHER: dict[str, Setting] = {
-    "all at once": SETTINGS["all at once"],
     "budget 16, blocks of 8, 3 threads": Crowd({"max_num_batched_tokens": 16, "block_size": 8, "threads": 3}),
-    "budget 64, three at a time, no prefix cache, 1 thread": Crowd(
-        {"max_num_batched_tokens": 64, "max_num_seqs": 3, "enable_prefix_caching": False, "threads": 1}, order=reverse
-    ),
     "warm prefix cache, blocks of 32": Again({"block_size": 32}, at_least={"cached_tokens": 300}),
 }
-"""The same for a larger crowd, several in one: a dozen requests tell which of them it was."""
+"""The same for a larger crowd, several in one: a dozen requests tell which of them it was. Those in which few
+run at a time say nothing of a crowd."""
 VECTOR_ISAS = tuple(isa for isa in INSTRUCTION_SETS if isa != "portable")
 """Those that are fast enough for a dozen requests."""
-POOL = {"max_model_len": 256, "num_kv_blocks": 301, "block_size": 2}
+LONG = (2, 4, 5, 6, 8)
+"""Those of the dozen that fill blocks, and share beginnings; one does not."""
+POOL = {"max_model_len": 256, "num_kv_blocks": 181, "block_size": 2}
 
 
 def _baseline(alias: str, workload: Workload, kv_cache_dtype: str = "fp16") -> Baseline:
@@ -53,8 +51,8 @@ def dozen() -> Baseline:
 
 
 @pytest.fixture(scope="module")
-def forty() -> Baseline:
-    return _baseline("smollm2-135m", text_workload(40, 16))
+def many() -> Baseline:
+    return _baseline("smollm2-135m", text_workload(26, 16))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -85,46 +83,48 @@ def test_three_on_the_portable_path(dozen: Baseline) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", TOGETHER)
-def test_forty(forty: Baseline, setting: str) -> None:
-    forty.check(TOGETHER[setting])
+def test_many(many: Baseline, setting: str) -> None:
+    many.check(TOGETHER[setting])
 
 
 @pytest.mark.slow
-def test_forty_with_a_pool_so_small_that_they_push_each_other_out(forty: Baseline) -> None:
-    forty.check(Crowd({**POOL, **NOTHING_FORESEEN}, at_least={"preemptions": 20}))
+def test_many_with_a_pool_so_small_that_they_push_each_other_out(many: Baseline) -> None:
+    many.check(Crowd({**POOL, **NOTHING_FORESEEN}, at_least={"preemptions": 12}))
 
 
 @pytest.mark.slow
-def test_forty_streamed(forty: Baseline) -> None:
-    forty.check(Streamed())
+def test_many_streamed(many: Baseline) -> None:
+    many.check(Streamed())
 
 
 @pytest.mark.slow
-def test_forty_beside_neighbours_that_leave(forty: Baseline) -> None:
-    forty.check(CoreProcess(neighbours_per_request=1))
+def test_many_beside_neighbours_that_leave(many: Baseline) -> None:
+    many.check(CoreProcess(neighbours_per_request=1))
 
 
 @pytest.mark.slow
-def test_forty_over_http(forty: Baseline, tmp_path: Path) -> None:
-    with serving(forty.model, forty.fields, tmp_path) as url:
-        assert_same(forty.seen_over_http, ask_all(url, forty.workload, stream=False))
-        assert_same(forty.seen_over_http, ask_all(url, shuffled(forty.workload), stream=True))
+def test_many_over_http(many: Baseline, tmp_path: Path) -> None:
+    with serving(many.model, many.fields, tmp_path) as url:
+        assert_same(many.seen_over_http, ask_all(url, many.workload, stream=False))
+        assert_same(many.seen_over_http, ask_all(url, shuffled(many.workload), stream=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alias", ["gemma3-270m", "qwen2.5-coder-0.5b"])
 def test_other_models(alias: str) -> None:
     baseline = _baseline(alias, text_workload(6, 6, PLAIN_PROMPTS))
-    baseline.check(Crowd({"max_num_batched_tokens": 48, "threads": 3, "block_size": 8}, order=shuffled))
-    baseline.check(Again(order=reverse))
+    baseline.check(Again({"max_num_batched_tokens": 48, "threads": 3, "block_size": 8}))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kv_cache_dtype", ["fp32", "bf16", "int8", "fp8"])
 def test_other_kv_dtypes(dozen: Baseline, kv_cache_dtype: str) -> None:
-    baseline = _baseline("smollm2-135m", dozen.workload, kv_cache_dtype)
-    baseline.check(Crowd({"max_num_batched_tokens": 48, "threads": 3, "block_size": 8}, order=shuffled))
-    baseline.check(Crowd({"async_scheduling": True, "long_prefill_token_threshold": 7}, order=reverse))
-    baseline.check(Again(order=reverse, at_least={"cached_tokens": 300}))
-    baseline.check(Again({"block_size": 64}, at_least={"copied_tokens": 50}))
-    assert baseline.transcripts != dozen.transcripts, "no other format"
+    """Real numbers through each format; whatever else moves them about, tiny models show for each (`test_tiny`)."""
+    baseline = _baseline("smollm2-135m", tuple(dozen.workload[i] for i in LONG), kv_cache_dtype)
+    small = {"max_num_batched_tokens": 48, "threads": 3, "block_size": 8}
+    ahead = {"async_scheduling": True, "long_prefill_token_threshold": 7, "block_size": 64}
+    baseline.check(Again(small, at_least={"cached_tokens": 200}))
+    baseline.check(Again(ahead, order=reverse, at_least={"copied_tokens": 30}))
+    assert any(baseline.transcripts[name] != dozen.transcripts[name] for name in baseline.transcripts), (
+        "no other format"
+    )

@@ -68,7 +68,6 @@ def speculating(monkeypatch: pytest.MonkeyPatch) -> Callable[[Baseline, str], Ba
 
 
 CHOSEN: dict[str, Setting] = {
-    "all at once": Crowd({"num_speculative_tokens": None}),
     "few at a time": Crowd({"num_speculative_tokens": None, "max_num_seqs": 2}, order=reverse),
     "planned a step ahead": Crowd({"num_speculative_tokens": None, **AHEAD}, order=shuffled),
     "warm prefix cache": Again({"num_speculative_tokens": None}, at_least={"cached_tokens": 1000}),

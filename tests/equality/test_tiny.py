@@ -16,10 +16,8 @@ from tests.equality.workload import Request, failing, poisoned, reverse, shuffle
 AHEAD = {"async_scheduling": True}
 ISAS: dict[str, Setting] = {isa: Crowd({"isa": isa}) for isa in INSTRUCTION_SETS}
 SETTINGS: dict[str, Setting] = {
-    "all at once": Crowd(),
-    "shuffled": Crowd(order=shuffled),
+    "all at once, then shuffled with a cache made cold": Again(forget=True),
     "three at a time, last first": Crowd({"max_num_seqs": 3}, order=reverse),
-    "budget 16": Crowd({"max_num_batched_tokens": 16}),
     "budget 64": Crowd({"max_num_batched_tokens": 64}),
     "budget 2048": Crowd({"max_num_batched_tokens": 2048}),
     "chunks of 7": Crowd({"long_prefill_token_threshold": 7}),
@@ -28,7 +26,6 @@ SETTINGS: dict[str, Setting] = {
     "warm prefix cache, parts of blocks": Again({"block_size": 64}, at_least={"copied_tokens": 400}),
     "warm prefix cache, whole blocks only": Again({"sub_block_match": False}, at_least={"cached_tokens": 1000}),
     "warm prefix cache, budget 16": Again({"max_num_batched_tokens": 16}, at_least={"cached_tokens": 1000}),
-    "prefix cache made cold": Again(forget=True),
     "blocks of 1": Crowd({"block_size": 1}),
     "blocks of 8": Crowd({"block_size": 8}),
     "blocks of 32": Crowd({"block_size": 32}),

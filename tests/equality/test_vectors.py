@@ -23,7 +23,6 @@ from tests.equality.workload import failing, growing_workload, kernel_workload
 
 AHEAD = {"async_scheduling": True}
 SETTINGS = {
-    "all at once": Company(),
     "three at a time": Company({"max_num_seqs": 3}),
     "budget 16": Company({"max_num_batched_tokens": 16}),
     "chunks of 7": Company({"long_prefill_token_threshold": 7}),
@@ -33,7 +32,6 @@ SETTINGS = {
     "blocks of 1": Company({"block_size": 1}),
     "blocks of 256": Company({"block_size": 256}),
     "3 threads, budget 64": Company({"threads": 3, "max_num_batched_tokens": 64}),
-    "planned a step ahead": Company(AHEAD),
     "planned a step ahead, budget 16": Company({**AHEAD, "max_num_batched_tokens": 16}),
     "planned a step ahead, warm prefix cache": Company(AHEAD, again=True, at_least={"cached_tokens": 700}),
 }

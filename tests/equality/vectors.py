@@ -59,19 +59,19 @@ class Company:
     least_preempted: int = 0
     """Preemptions of requests for vectors."""
     again: bool = False
-    """Whether it is the second time, with what the first left in the prefix cache."""
+    """Whether there is a second time, with what the first left in the prefix cache. Both give the same vectors."""
 
     def run(self, model: str, fields: Fields, wanted: Sequence[Wanted], neighbours: Workload = ()) -> Vectors:
         """The vectors."""
         with LLM(model, **{**fields, **self.fields}) as llm:
-            if self.again:
-                together(llm, wanted, neighbours)
+            firsts = together(llm, wanted, neighbours) if self.again else []
             before = llm.load()
             outputs = together(llm, wanted, neighbours)
             assert_settled(llm.load())
             assert_grown(before, llm.load(), self.at_least)
         num_preempted = sum(output.stats.num_preemptions for output in outputs if output.stats)
         assert num_preempted >= self.least_preempted, num_preempted
+        assert [checked(output) for output in firsts] == [checked(output) for output in outputs] or not self.again
         return {each.name: checked(output) for each, output in zip(wanted, outputs, strict=True)}
 
 

@@ -9,7 +9,7 @@ from schemathesis.checks import not_a_server_error
 from tests.fuzz.control import ControlStream
 
 AS_MANY = settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     database=None,

@@ -93,7 +93,7 @@ TestInterleavings.settings = settings(max_examples=100, stateful_step_count=30)
 class TestManyInterleavings(Interleavings.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=500, stateful_step_count=60)
+    settings = settings(max_examples=250, stateful_step_count=60)
 
 
 @settings(max_examples=60)

@@ -122,4 +122,4 @@ TestGrammarTraffic.settings = settings(max_examples=80, stateful_step_count=30)
 class TestMuchGrammarTraffic(GrammarTraffic.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=300, stateful_step_count=60)
+    settings = settings(max_examples=200, stateful_step_count=60)

@@ -152,8 +152,9 @@ class TrafficRules(RuleBasedStateMachine):
         if not hasattr(self, "engine"):
             return
         live = set(self.requests) - set(self.engine.finished) - self.aborted
-        assert self.engine.num_running + self.engine.num_waiting == len(live)
-        assert self.engine.num_running <= self.engine.config.max_num_seqs
+        load = self.engine.scheduler.load()
+        assert load.num_running + load.num_waiting == len(live)
+        assert load.num_running <= self.engine.config.max_num_seqs
         check_tenants(self.engine)
 
     def teardown(self):

@@ -164,7 +164,7 @@ TestTierInterleavings.settings = settings(max_examples=60, stateful_step_count=3
 class TestManyTierInterleavings(TierInterleavings.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=300, stateful_step_count=60)
+    settings = settings(max_examples=200, stateful_step_count=60)
 
 
 @settings(max_examples=60)

@@ -210,4 +210,4 @@ TestOperations.settings = settings(max_examples=80, stateful_step_count=40)
 class TestManyOperations(Operations.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=400, stateful_step_count=80)
+    settings = settings(max_examples=250, stateful_step_count=80)

@@ -213,6 +213,6 @@ class LongWire(Wire):
 
 
 Wire.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
-LongWire.TestCase.settings = settings(max_examples=400, stateful_step_count=60, deadline=None)
+LongWire.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 TestWire = Wire.TestCase
 TestLongWire = pytest.mark.slow(LongWire.TestCase)

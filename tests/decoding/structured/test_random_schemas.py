@@ -81,7 +81,7 @@ def test_random_schemas(schema: Any, seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=SCHEMAS, seed=st.integers(0, 10**6))
 def test_many_random_schemas(schema: Any, seed: int) -> None:
     check_answers_or_refusal(schema, range(seed, seed + 1))

@@ -207,9 +207,13 @@ class AttentionRig:
         """Every sequence alone, in one piece."""
         return [self.step([(s, 0, length)])[0] for s, length in enumerate(self.case.lengths)]
 
-    def in_cuts(self, cuts: Sequence[Sequence[int]]) -> list[Float32]:
-        """All sequences together, each in pieces that end at its cuts; a sequence that is done drops out."""
-        pieces = [list(pairwise((0, *ends))) for ends in cuts]
+    def in_cuts(self, cuts: Sequence[Sequence[int]], firsts: Sequence[int] | None = None) -> list[Float32]:
+        """All sequences together, each in pieces that end at its cuts; a sequence that is done drops out.
+
+        Args:
+            firsts: where each begins, if K and V of what stands before are there already; None: at 0.
+        """
+        pieces = [list(pairwise((first, *ends))) for first, ends in zip(firsts or [0] * len(cuts), cuts, strict=True)]
         out: list[list[Float32]] = [[] for _ in pieces]
         for turn in range(max(map(len, pieces))):
             work = [(s, *ranges[turn]) for s, ranges in enumerate(pieces) if turn < len(ranges)]
