@@ -98,11 +98,15 @@ def test_llama3_scaling_becomes_divisors(tmp_path: Path) -> None:
     assert load_model(file)[0].ropes == load_model(opened(folder))[0].ropes
 
 
-def test_linear_scaling_becomes_a_factor(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "hf")
-    with_config(folder, "config.json", rope_scaling={"rope_type": "linear", "factor": 4.0})
-    converted(folder, "Q8_0", tmp_path / "out.gguf")
-    assert open_checkpoint([tmp_path / "out.gguf"]).metadata["llama.rope.scaling.factor"] == 4.0
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_scalings_become_keys(kind: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf", tensor_type=TensorType.F32)
+    scaling = {"rope_type": kind, "factor": 4.0, "original_max_position_embeddings": 512}
+    with_config(folder, "config.json", rope_scaling=scaling)
+    converted(folder, "F32", tmp_path / "out.gguf")
+    file = open_checkpoint([tmp_path / "out.gguf"])
+    assert (file.metadata["llama.rope.scaling.type"], file.metadata["llama.rope.scaling.factor"]) == (kind, 4.0)
+    assert load_model(file)[0].ropes == load_model(opened(folder))[0].ropes
 
 
 def test_what_gguf_cannot_say_is_refused(tmp_path: Path) -> None:
@@ -110,6 +114,10 @@ def test_what_gguf_cannot_say_is_refused(tmp_path: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UnsupportedModelError, match=r"has no tokenizer.json, .*--format safetensors"):
         converted(folder, "Q8_0", tmp_path / "out.gguf")
+    windows = folder_of(tmp_path / "windows")
+    with_config(windows, "config.json", architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=32)
+    with pytest.raises(UnsupportedModelError, match=r"would make another model of it \(.*sliding_window=32 asks"):
+        converted(windows, "Q8_0", tmp_path / "out.gguf")
     scaled = folder_of(tmp_path / "scaled", architecture="gemma3")
     with_config(scaled, "config.json", query_pre_attn_scalar=100)
     with pytest.raises(UnsupportedModelError, match=r"would make another model of it \(ops.*scale is 0.1 and 0.125\)"):

@@ -47,6 +47,10 @@ _KEYS: Mapping[str, tuple[str, str]] = {
     "num_experts_per_tok": ("u32", "expert_used_count"),
     "moe_intermediate_size": ("u32", "expert_feed_forward_length"),
     "shared_expert_intermediate_size": ("u32", "expert_shared_feed_forward_length"),
+}
+"""Key in config.json -> type and key in GGUF, behind the architecture's name."""
+
+_GPT2_KEYS: Mapping[str, tuple[str, str]] = {
     "n_layer": ("u32", "block_count"),
     "n_positions": ("u32", "context_length"),
     "n_embd": ("u32", "embedding_length"),
@@ -54,13 +58,22 @@ _KEYS: Mapping[str, tuple[str, str]] = {
     "n_head": ("u32", "attention.head_count"),
     "layer_norm_epsilon": ("f32", "attention.layer_norm_epsilon"),
 }
-"""Key in config.json -> type and key in GGUF, behind the architecture's name."""
 
 _GPT2_MLP = 4
 """Width of GPT-2's inner layer, in widths of the model, where config.json says nothing."""
 _DEFAULT_BASES = {"gemma3": 1e6}
 _DEFAULT_BASE = 1e4
-_NO_SCALING, _LINEAR = ("default", None), "linear"
+_NO_SCALING = ("default", None)
+_SCALINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "linear": {"factor": ("f32", "factor")},
+    "yarn": {
+        "factor": ("f32", "factor"),
+        "original_max_position_embeddings": ("u32", "original_context_length"),
+        "beta_fast": ("f32", "yarn_beta_fast"),
+        "beta_slow": ("f32", "yarn_beta_slow"),
+    },
+}
+"""Scaling -> key in config.json -> type and key in GGUF, behind `rope.scaling.`."""
 _BY_TENSOR = ("llama3",)
 """Scalings that GGUF keeps as a tensor of divisors."""
 
@@ -83,8 +96,9 @@ def architecture_of(path: str, config: Mapping[str, Any]) -> str:
 
 def model_settings(architecture: str, config: Mapping[str, Any], program: Program) -> dict[str, Value]:
     """The keys of the architecture."""
-    found = {key: Value(kind, config[name]) for name, (kind, key) in _KEYS.items() if config.get(name) is not None}
-    if "n_embd" in config:
+    keys = _GPT2_KEYS if architecture == "gpt2" else _KEYS
+    found = {key: Value(kind, config[name]) for name, (kind, key) in keys.items() if config.get(name) is not None}
+    if architecture == "gpt2":
         found.setdefault("feed_forward_length", Value("u32", _GPT2_MLP * config["n_embd"]))
     found |= _heads(program) | _windows(architecture, config, program) | _rotation(architecture, config, program)
     return {f"{architecture}.{key}": value for key, value in found.items()}
@@ -143,11 +157,12 @@ def _rotation(architecture: str, config: Mapping[str, Any], program: Program) ->
     kind = _kind(config)
     if kind in _NO_SCALING or kind in _BY_TENSOR:
         return base
-    if kind == _LINEAR:
-        factor = Value("f32", float(_scaling(config)["factor"]))
-        return base | {"rope.scaling.type": Value("str", kind), "rope.scaling.factor": factor}
+    if kind in _SCALINGS:
+        found = {key: Value(of, v) for name, (of, key) in _SCALINGS[kind].items() if (v := _scaling(config).get(name))}
+        return base | {f"rope.scaling.{key}": value for key, value in {"type": Value("str", kind), **found}.items()}
     raise UnsupportedModelError(
-        f"config.json: rope_type={kind!r}: Octavo writes GGUF files with the scalings default, linear and llama3;"
+        f"config.json: rope_type={kind!r}: Octavo writes GGUF files with the scalings default, linear, llama3 and"
+        " yarn;"
         " quantise this model while it loads (--quantization), or write --format safetensors"
     )
 

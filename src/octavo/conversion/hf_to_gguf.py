@@ -71,14 +71,22 @@ def _definition(
     shapes = {_TABLES[type(op)]: program.weights[op.weight].shape for op in program.ops if isinstance(op, _TABLE_OPS)}
     if "output" in program.weights:
         shapes[_OUTPUT] = program.weights["output"].shape
-    definition = define_model(CheckpointHeader(source.name, Naming.GGUF, _as_read(settings), shapes, divisors))
+    header = CheckpointHeader(source.name, Naming.GGUF, _as_read(settings), shapes, divisors)
+    try:
+        definition = define_model(header)
+    except UnsupportedModelError as error:
+        raise _refused(source, str(error)) from error
     difference = program_difference(program, definition.program)
     if difference is not None:
-        raise UnsupportedModelError(
-            f"{source.name}: GGUF keys, as Octavo writes them, would make another model of it ({difference}); quantise"
-            " it while it loads (--quantization), or write --format safetensors"
-        )
+        raise _refused(source, difference)
     return definition
+
+
+def _refused(source: Source, reason: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{source.name}: GGUF keys, as Octavo writes them, would make another model of it ({reason}); quantise it while"
+        " it loads (--quantization), or write --format safetensors"
+    )
 
 
 def _as_read(settings: Mapping[str, Value]) -> dict[str, Any]:

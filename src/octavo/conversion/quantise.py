@@ -62,7 +62,7 @@ def quantise_model(
     program = program_of(checkpoint)
     with ThreadPoolExecutor(threads) as pool:
         plan = _planner(checkpoint.format, file_format)(source, checkpoint, recipe, pool)
-        _check_worth(plan, recipe)
+        _check_worth(plan, recipe, same_format=checkpoint.format == file_format)
         size = plan.num_bytes
         write_whole(output, size, partial(_write, plan, program, on_written), force=force)
     return Conversion(output, size, sum(file.stat().st_size for file in source.files), _count_types(plan))
@@ -89,14 +89,14 @@ def _planner(source_format: str, file_format: str) -> Planner:
     return planner
 
 
-def _check_worth(plan: Plan, recipe: Recipe) -> None:
+def _check_worth(plan: Plan, recipe: Recipe, *, same_format: bool) -> None:
     """
     Raises:
         ConfigError: no tensor would get another type.
     """
     wanted = recipe.weights.name.lower()
     changed = [change for change in plan.changes if change.stored is not change.wanted]
-    if not changed:
+    if same_format and not changed:
         raise ConfigError("to", wanted, "would change nothing: every matrix is in this or in fewer bits already")
     twice = sorted({change.stored.name for change in changed} - {kind.name for kind in FLOATS})
     if twice and recipe.weights not in FLOATS:
