@@ -111,7 +111,7 @@ OCTAVO_INLINE void for_each_tile(const PackedLinear& w, int rows, const Output& 
 }
 
 // LinearKernels::run, where Columns::sum(column, blocks, panels, acc) gives the sums of a block of rows for one tile
-// of an integer format, Columns::sum(tag, column, k, rows, acc) those of a float format.
+// of an integer format, Columns::sum(column, k, rows, acc) those of a float format.
 template <class Columns>
 void run_columns(const PackedLinear& w, const Activations& a, const float* bias, bool add, float* y, int ldy,
                  int tile_begin, int tile_end) {
@@ -130,7 +130,7 @@ void run_columns(const PackedLinear& w, const Activations& a, const float* bias,
         using Tag = typename decltype(type)::type;
         for_each_tile(w, a.rows, out, tile_begin, tile_end, [&](const uint8_t* column, int row, int rows, float* acc) {
           const FloatRows x{a.x + static_cast<size_t>(row) * a.ldx, static_cast<size_t>(a.ldx), rows};
-          Columns::sum(Tag{}, reinterpret_cast<const typename Tag::Stored*>(column), w.k, x, acc);
+          Columns::sum(FloatColumn<Tag>{column}, w.k, x, acc);
         });
       });
 }

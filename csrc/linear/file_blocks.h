@@ -7,6 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/half.h"
 #include "linear/tiles.h"
 
 namespace octavo {
@@ -64,6 +65,19 @@ inline void read_six_bit_pair(const uint8_t* p, int g, uint8_t& scale, uint8_t& 
   }
 }
 
+inline float read_f32(const uint8_t* p) {
+  float value;
+  std::memcpy(&value, p, 4);
+  return value;
+}
+
+// The power of two of an e8m0 scale, halved because e2m1 numbers are kept doubled.
+inline float read_half_e8m0(const uint8_t* p) { return from_bits(*p < 2 ? 0x00200000u << *p : (*p - 1u) << 23); }
+
+inline void read_signed_bytes(const uint8_t* p, uint8_t* codes) {
+  for (int i = 0; i < kGroup; i++) codes[i] = static_cast<uint8_t>(p[i] + 128);
+}
+
 template <class B>
 struct FileBlock;
 
@@ -75,12 +89,38 @@ struct FileBlock<Block<Symmetric<zero>, Codes>> {
   static void shared(const uint8_t* src, typename B::Scales::Shared& out, int c) { out.d[c] = read_u16(src); }
   static void group(const uint8_t* src, int, NoScales&, int, uint8_t* codes) {
     if constexpr (is_bytes) {
-      for (int i = 0; i < kGroup; i++) codes[i] = static_cast<uint8_t>(src[2 + i] + 128);
+      read_signed_bytes(src + 2, codes);
     } else {
       read_nibbles(src + kBytes - 16, codes);
       if constexpr (has_fifth_bit) add_fifth_bits(src + 2, codes);
     }
   }
+};
+
+template <>
+struct FileBlock<BlockMXFP4> {
+  static constexpr int kBytes = 17;
+  static void shared(const uint8_t* src, FloatScale::Shared& out, int c) { out.d[c] = read_half_e8m0(src); }
+  static void group(const uint8_t* src, int, NoScales&, int, uint8_t* codes) { read_nibbles(src + 1, codes); }
+};
+
+template <>
+struct FileBlock<BlockZ4> {
+  static constexpr int kBytes = 19;
+  static void shared(const uint8_t* src, ZeroPoint::Shared& out, int c) {
+    Half zero;
+    narrow(static_cast<float>(src[2]), &zero);
+    out.d[c] = read_u16(src);
+    out.zero[c] = zero.bits;
+  }
+  static void group(const uint8_t* src, int, NoScales&, int, uint8_t* codes) { read_nibbles(src + 3, codes); }
+};
+
+template <>
+struct FileBlock<BlockS8> {
+  static constexpr int kBytes = 36;
+  static void shared(const uint8_t* src, FloatScale::Shared& out, int c) { out.d[c] = read_f32(src); }
+  static void group(const uint8_t* src, int, NoScales&, int, uint8_t* codes) { read_signed_bytes(src + 4, codes); }
 };
 
 template <class Codes>
@@ -117,9 +157,10 @@ struct FileBlock<Block<SuperAffine, Codes>> {
 template <>
 struct FileBlock<BlockQ6_K> {
   static constexpr int kUpper = 128, kScales = 192, kSuper = 208, kBytes = 210;
-  static void shared(const uint8_t* src, SuperHalves::Shared& out, int c) { out.d[c] = read_u16(src + kSuper); }
+  using Scales = BlockQ6_K::Scales;
+  static void shared(const uint8_t* src, Scales::Shared& out, int c) { out.d[c] = read_u16(src + kSuper); }
   // Groups 0..3 and 4..7 each take 64 bytes of low nibbles and 32 bytes of upper bit pairs.
-  static void group(const uint8_t* src, int g, SuperHalves::PerGroup& out, int c, uint8_t* codes) {
+  static void group(const uint8_t* src, int g, Scales::PerGroup& out, int c, uint8_t* codes) {
     for (int half = 0; half < 2; half++) out.sc[half][c] = static_cast<int8_t>(src[kScales + 2 * g + half]);
     const uint8_t* lower = src + g / 4 * 64 + g % 2 * 32;
     const uint8_t* upper = src + kUpper + g / 4 * 32;
@@ -130,10 +171,50 @@ struct FileBlock<BlockQ6_K> {
   }
 };
 
+// Group g of 256 inputs in 64 bytes: four groups share 32 bytes, a bit pair each.
+inline void read_bit_pairs(const uint8_t* p, int g, uint8_t* codes) {
+  const int shift = g % 4 * 2;
+  for (int i = 0; i < kGroup; i++) codes[i] = p[g / 4 * kGroup + i] >> shift & 3;
+}
+
+template <>
+struct FileBlock<BlockQ2_K> {
+  static constexpr int kCodes = 16, kSuper = 80, kBytes = 84;
+  using Scales = SuperAffineHalves;
+  static void shared(const uint8_t* src, Scales::Shared& out, int c) {
+    out.d[c] = read_u16(src + kSuper);
+    out.dmin[c] = read_u16(src + kSuper + 2);
+  }
+  static void group(const uint8_t* src, int g, Scales::PerGroup& out, int c, uint8_t* codes) {
+    for (int half = 0; half < 2; half++) out.mn_sc[half][c] = src[2 * g + half];
+    read_bit_pairs(src + kCodes, g, codes);
+  }
+};
+
+// Scale i of sixteen, six bits each: low nibbles in the first eight bytes, upper bit pairs in the last four.
+inline int8_t read_six_bit_scale(const uint8_t* p, int i) {
+  const int low = p[i % 8] >> (i / 8 * 4) & 15, high = p[8 + i % 4] >> (i / 4 * 2) & 3;
+  return static_cast<int8_t>((low | high << 4) - 32);
+}
+
+template <>
+struct FileBlock<BlockQ3_K> {
+  static constexpr int kCodes = 32, kScales = 96, kSuper = 108, kBytes = 110;
+  using Scales = BlockQ3_K::Scales;
+  static void shared(const uint8_t* src, Scales::Shared& out, int c) { out.d[c] = read_u16(src + kSuper); }
+  // The third bits come first: of group g bit g of 32 bytes.
+  static void group(const uint8_t* src, int g, Scales::PerGroup& out, int c, uint8_t* codes) {
+    for (int half = 0; half < 2; half++) out.sc[half][c] = read_six_bit_scale(src + kScales, 2 * g + half);
+    read_bit_pairs(src + kCodes, g, codes);
+    for (int i = 0; i < kGroup; i++) codes[i] |= static_cast<uint8_t>((src[i] >> g & 1) << 2);
+  }
+};
+
 static_assert(FileBlock<BlockQ4_0>::kBytes == 18 && FileBlock<BlockQ4_1>::kBytes == 20, "file layout");
 static_assert(FileBlock<BlockQ5_0>::kBytes == 22 && FileBlock<BlockQ5_1>::kBytes == 24, "file layout");
 static_assert(FileBlock<BlockQ8_0>::kBytes == 34 && FileBlock<BlockQ4_K>::kBytes == 144, "file layout");
 static_assert(FileBlock<BlockQ5_K>::kBytes == 176 && FileBlock<BlockQ6_K>::kBytes == 210, "file layout");
+static_assert(FileBlock<BlockIQ4_NL>::kBytes == 18, "file layout");
 
 }  // namespace
 }  // namespace octavo

@@ -23,21 +23,26 @@ struct alignas(64) RowsGroup {
   int8_t q[kTileRows][kGroup];
   // Threads quantise four rows at a time: no two of them write to one cache line.
   struct alignas(64) {
-    float s[kPanelRows], sm[kPanelRows];
+    float s[kPanelRows], sm[kPanelRows], half_sm[2][kPanelRows];
   } of[kTileRows / kPanelRows];
 
   float s(int r) const { return of[r / kPanelRows].s[r % kPanelRows]; }
   float sm(int r) const { return of[r / kPanelRows].sm[r % kPanelRows]; }
+  float half_sm(int half, int r) const { return of[r / kPanelRows].half_sm[half][r % kPanelRows]; }
   OCTAVO_INLINE void store(const QuantizedGroup& group, int r) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(q[r]), group.codes);
-    of[r / kPanelRows].s[r % kPanelRows] = group.s;
-    of[r / kPanelRows].sm[r % kPanelRows] = group.sm();
+    auto& scales = of[r / kPanelRows];
+    scales.s[r % kPanelRows] = group.s;
+    scales.sm[r % kPanelRows] = group.sm();
+    scales.half_sm[0][r % kPanelRows] = group.s * static_cast<float>(group.half);
+    scales.half_sm[1][r % kPanelRows] = group.s * static_cast<float>(group.sum - group.half);
   }
 };
 
+template <Family family>
 struct alignas(64) ColumnGroup {
-  float first[kChannels], second[kChannels];  // as GroupScales
-  int8_t q[kSteps][4 * kChannels];            // weights without scale: code - zero
+  float scales[GroupScales<family>::kCount][kChannels];
+  int8_t q[kSteps][4 * kChannels];  // weights without scale: code - zero
 };
 
 template <int zero, class Codes>
@@ -55,16 +60,22 @@ OCTAVO_INLINE Operands signed_codes(const Codes8& t, int s) {
   return {_mm256_sub_epi8(load_row(t.half[0].q[s]), offset), _mm256_sub_epi8(load_row(t.half[1].q[s]), offset)};
 }
 
-template <class Family, class B>
-void unpack_blocks(const B* from, int blocks, ColumnGroup* to) {
+template <int zero, class Table>
+OCTAVO_INLINE Operands signed_codes(const Table4<Table>& t, int s) {
+  const __m256i offset = _mm256_set1_epi8(static_cast<char>(zero)), table = table_of(Table::values);
+  const Operands place = load_codes(t.place, s);
+  return {_mm256_sub_epi8(_mm256_shuffle_epi8(table, place.lo), offset),
+          _mm256_sub_epi8(_mm256_shuffle_epi8(table, place.hi), offset)};
+}
+
+template <class Sequence, class B>
+void unpack_blocks(const B* from, int blocks, ColumnGroup<Sequence::family>* to) {
   for (int b = 0; b < blocks; b++) {
     for (int g = 0; g < B::kGroups; g++, to++) {
-      const GroupScales scales = scales_of(from[b], g);
-      store_floats(to->first, scales.first);
-      store_floats(to->second, scales.second);
+      store_scales(scales_of(from[b], g), to->scales);
 #pragma GCC unroll 8
       for (int s = 0; s < kSteps; s++) {
-        const auto codes = signed_codes<Family::zero>(static_cast<const typename B::Codes&>(from[b].group[g]), s);
+        const auto codes = signed_codes<Sequence::zero>(static_cast<const typename B::Codes&>(from[b].group[g]), s);
         _mm256_store_si256(reinterpret_cast<__m256i*>(to->q[s]), codes.lo);
         _mm256_store_si256(reinterpret_cast<__m256i*>(to->q[s] + 32), codes.hi);
       }
@@ -140,56 +151,82 @@ OCTAVO_INLINE void add_scaled(const Dots& dots, const float* d, const RowsGroup&
   }
 }
 
+// Of each: what tiles multiply is the code without `zero`, the parts of a group have dots of their own.
 struct WithMinimum {
+  static constexpr Family family = Family::kMinimum;
   static constexpr int zero = 0, kParts = 1;
   template <int panels>
-  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup& w, const RowsGroup& a,
+  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup<family>& w, const RowsGroup& a,
                                       FloatSums<panels>& sums) {
-    const __m512 minimum = _mm512_load_ps(w.second);
+    const __m512 minimum = _mm512_load_ps(w.scales[1]);
 #pragma GCC unroll 16
     for (int r = 0; r < sums.kRows; r++) sums.v[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(a.sm(r)), sums.v[r]);
-    add_scaled(dots[0], w.first, a, sums);
+    add_scaled(dots[0], w.scales[0], a, sums);
   }
 };
 
-struct ScalePerHalf {
-  static constexpr int zero = 32, kParts = 2;
+struct MinimumPerHalf {
+  static constexpr Family family = Family::kMinimumHalves;
+  static constexpr int zero = 0, kParts = 2;
   template <int panels>
-  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup& w, const RowsGroup& a,
+  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup<family>& w, const RowsGroup& a,
                                       FloatSums<panels>& sums) {
-    add_scaled(dots[0], w.first, a, sums);
-    add_scaled(dots[1], w.second, a, sums);
+    for (int half = 0; half < 2; half++) {
+      const __m512 minimum = _mm512_load_ps(w.scales[2 + half]);
+#pragma GCC unroll 16
+      for (int r = 0; r < sums.kRows; r++) {
+        sums.v[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(a.half_sm(half, r)), sums.v[r]);
+      }
+      add_scaled(dots[half], w.scales[half], a, sums);
+    }
+  }
+};
+
+template <int zero_>
+struct ScalePerHalf {
+  static constexpr Family family = Family::kSignedHalves;
+  static constexpr int zero = zero_, kParts = 2;
+  template <int panels>
+  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup<family>& w, const RowsGroup& a,
+                                      FloatSums<panels>& sums) {
+    add_scaled(dots[0], w.scales[0], a, sums);
+    add_scaled(dots[1], w.scales[1], a, sums);
   }
 };
 
 struct Offset128 {
+  static constexpr Family family = Family::kSigned;
   static constexpr int zero = 128, kParts = 1;
   template <int panels>
-  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup& w, const RowsGroup& a,
+  static OCTAVO_INLINE void add_group(const Dots* dots, const ColumnGroup<family>& w, const RowsGroup& a,
                                       FloatSums<panels>& sums) {
-    add_scaled(dots[0], w.first, a, sums);
+    add_scaled(dots[0], w.scales[0], a, sums);
   }
 };
 
-template <class Scales>
+template <class Scales, Family family = Scales::family>
 struct FamilyOf {
   using type = WithMinimum;
 };
-template <>
-struct FamilyOf<SuperHalves> {
-  using type = ScalePerHalf;
-};
-template <>
-struct FamilyOf<Symmetric<128>> {
+template <class Scales>
+struct FamilyOf<Scales, Family::kSigned> {
   using type = Offset128;
+};
+template <class Scales>
+struct FamilyOf<Scales, Family::kSignedHalves> {
+  using type = ScalePerHalf<Scales::zero>;
+};
+template <class Scales>
+struct FamilyOf<Scales, Family::kMinimumHalves> {
+  using type = MinimumPerHalf;
 };
 
 // ---- loops
 
 // Dots of group g: one part, the sets of tiles by turns of the groups, or two parts, one set each.
-template <class Family>
-OCTAVO_INLINE void multiply(const ColumnGroup& w, const RowsGroup& a, int g, Dots* dots) {
-  if constexpr (Family::kParts == 2) {
+template <class Sequence>
+OCTAVO_INLINE void multiply(const ColumnGroup<Sequence::family>& w, const RowsGroup& a, int g, Dots* dots) {
+  if constexpr (Sequence::kParts == 2) {
     multiply_even(a.q[0], w.q[0], dots[0]);
     multiply_odd(a.q[0] + kGroup / 2, w.q[kSteps / 2], dots[1]);
   } else if (g % 2 == 0) {
@@ -236,28 +273,29 @@ struct SumsPlace {
 
 // Adds `groups` groups of a column to `panels` panels of sums, asking for what comes from `next` on. The dots of a
 // group are on their way while the group before is added.
-template <class Asked, int panels, class Family>
-__attribute__((noinline)) void add_groups(const ColumnGroup* w, const RowsGroup* a, int groups, const SumsPlace& place,
-                                          const uint8_t* next) {
-  alignas(64) Dots dots[2][Family::kParts];
+template <class Asked, int panels, class Sequence>
+__attribute__((noinline)) void add_groups(const ColumnGroup<Sequence::family>* w, const RowsGroup* a,
+                                          int groups, const SumsPlace& place, const uint8_t* next) {
+  alignas(64) Dots dots[2][Sequence::kParts];
   FloatSums<panels> sums;
   place.load(sums);
-  multiply<Family>(w[0], a[0], 0, dots[0]);
+  multiply<Sequence>(w[0], a[0], 0, dots[0]);
   for (int g = 0; g < groups; g++, next += Asked::bytes) {
     Asked::ask(next);
-    if (g + 1 < groups) multiply<Family>(w[g + 1], a[g + 1], g + 1, dots[(g + 1) % 2]);
-    Family::add_group(dots[g % 2], w[g], a[g], sums);
+    if (g + 1 < groups) multiply<Sequence>(w[g + 1], a[g + 1], g + 1, dots[(g + 1) % 2]);
+    Sequence::add_group(dots[g % 2], w[g], a[g], sums);
   }
   place.store(sums);
 }
 
-template <class Asked, class Family>
-void add_rows(const ColumnGroup* w, const RowsGroup* a, int groups, const SumsPlace& place, const uint8_t* next) {
+template <class Asked, class Sequence>
+void add_rows(const ColumnGroup<Sequence::family>* w, const RowsGroup* a, int groups, const SumsPlace& place,
+              const uint8_t* next) {
   switch ((place.rows + kPanelRows - 1) / kPanelRows) {
-    case 1: return add_groups<Asked, 1, Family>(w, a, groups, place, next);
-    case 2: return add_groups<Asked, 2, Family>(w, a, groups, place, next);
-    case 3: return add_groups<Asked, 3, Family>(w, a, groups, place, next);
-    default: return add_groups<Asked, 4, Family>(w, a, groups, place, next);
+    case 1: return add_groups<Asked, 1, Sequence>(w, a, groups, place, next);
+    case 2: return add_groups<Asked, 2, Sequence>(w, a, groups, place, next);
+    case 3: return add_groups<Asked, 3, Sequence>(w, a, groups, place, next);
+    default: return add_groups<Asked, 4, Sequence>(w, a, groups, place, next);
   }
 }
 
@@ -271,17 +309,18 @@ struct RowBlock {
 // Tile columns [tile, tile + count) of a weight with a block of rows, into y (of the block's first row).
 template <class B>
 void multiply_columns(const PackedLinear& w, int tile, int count, const RowBlock& x, const Output& out) {
-  using Family = typename FamilyOf<typename B::Scales>::type;
-  constexpr int most = kStretchBytes / (sizeof(ColumnGroup) * B::kGroups);
+  using Sequence = typename FamilyOf<typename B::Scales>::type;
+  using Unpacked = ColumnGroup<B::Scales::family>;
+  constexpr int most = kStretchBytes / (sizeof(Unpacked) * B::kGroups);
   const int blocks = x.groups / B::kGroups, stretches = (blocks + most - 1) / most;
   alignas(64) float waiting[kColumnsAtOnce][kRowBlock * kChannels];
-  ColumnGroup unpacked[kColumnsAtOnce][most * B::kGroups];
+  Unpacked unpacked[kColumnsAtOnce][most * B::kGroups];
   const auto column = [&](int c) {
     return reinterpret_cast<const B*>(w.data + static_cast<size_t>(tile + c) * w.tile_bytes);
   };
   for (int s = 0; s < stretches; s++) {
     const int begin = blocks * s / stretches, end = blocks * (s + 1) / stretches;
-    for (int c = 0; c < count; c++) unpack_blocks<Family>(column(c) + begin, end - begin, unpacked[c]);
+    for (int c = 0; c < count; c++) unpack_blocks<Sequence>(column(c) + begin, end - begin, unpacked[c]);
     finish_writes();
     for (int row = 0; row < x.rows; row += kTileRows) {
       const RowsGroup* a = x.first + static_cast<size_t>(row / kTileRows) * x.groups + begin * B::kGroups;
@@ -299,9 +338,9 @@ void multiply_columns(const PackedLinear& w, int tile, int count, const RowBlock
         const int groups = (end - begin) * B::kGroups;
         if (row == 0) {
           const auto* next = reinterpret_cast<const uint8_t*>(column(c + x.columns_at_once()) + begin);
-          add_rows<NextColumn<B, 1>, Family>(unpacked[c], a, groups, place, next);
+          add_rows<NextColumn<B, 1>, Sequence>(unpacked[c], a, groups, place, next);
         } else {
-          add_rows<Nothing, Family>(unpacked[c], a, groups, place, nullptr);
+          add_rows<Nothing, Sequence>(unpacked[c], a, groups, place, nullptr);
         }
       }
     }

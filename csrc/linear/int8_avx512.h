@@ -83,29 +83,65 @@ struct WithMinimum {
   static OCTAVO_INLINE void add_group(const B& block, int g, const GroupRows<R>& a, FloatSums<R>& sums) {
     Dots<R> dots{};
     add_products<0, kSteps>(static_cast<const typename B::Codes&>(block.group[g]), a, dots);
-    const GroupScales w = scales_of(block, g);
+    const auto w = scales_of(block, g);
 #pragma GCC unroll 12
-    for (int r = 0; r < R; r++) sums.v[r] = _mm512_fmadd_ps(w.second, a.sm(r), sums.v[r]);
-    add_scaled(dots, w.first, a, sums);
+    for (int r = 0; r < R; r++) sums.v[r] = _mm512_fmadd_ps(w.of[1], a.sm(r), sums.v[r]);
+    add_scaled(dots, w.of[0], a, sums);
   }
 };
 
-struct ScalePerHalf {  // codes - 32
+// s * sum of the codes of each half.
+template <int R>
+struct HalfSums {
+  alignas(16) float of[2][(R + kPanelRows - 1) / kPanelRows * kPanelRows];
+  explicit OCTAVO_INLINE HalfSums(const GroupRows<R>& a) {
+    for (int r = 0; r < R; r += kPanelRows) {
+      const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a.of(r).half));
+      const __m128i sum = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a.of(r).isum));
+      const __m128 s = _mm_loadu_ps(a.of(r).s);
+      _mm_store_ps(of[0] + r, _mm_mul_ps(s, _mm_cvtepi32_ps(half)));
+      _mm_store_ps(of[1] + r, _mm_mul_ps(s, _mm_cvtepi32_ps(_mm_sub_epi32(sum, half))));
+    }
+  }
+};
+
+struct MinimumPerHalf {
+  template <int half, int R, class Codes>
+  static OCTAVO_INLINE void add_half(const Codes& codes, __m512 d, __m512 m, const GroupRows<R>& a,
+                                     const HalfSums<R>& halves, FloatSums<R>& sums) {
+    Dots<R> dots{};
+    add_products<half * kSteps / 2, (half + 1) * kSteps / 2>(codes, a, dots);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++) sums.v[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(halves.of[half][r]), sums.v[r]);
+    add_scaled(dots, d, a, sums);
+  }
   template <int R, class B>
   static OCTAVO_INLINE void add_group(const B& block, int g, const GroupRows<R>& a, FloatSums<R>& sums) {
     const auto& codes = static_cast<const typename B::Codes&>(block.group[g]);
-    const GroupScales w = scales_of(block, g);
+    const auto w = scales_of(block, g);
+    const HalfSums<R> halves(a);
+    add_half<0>(codes, w.of[0], w.of[2], a, halves, sums);
+    add_half<1>(codes, w.of[1], w.of[3], a, halves, sums);
+  }
+};
+
+template <int zero>
+struct ScalePerHalf {  // codes - zero
+  template <int R, class B>
+  static OCTAVO_INLINE void add_group(const B& block, int g, const GroupRows<R>& a, FloatSums<R>& sums) {
+    const auto& codes = static_cast<const typename B::Codes&>(block.group[g]);
+    const auto w = scales_of(block, g);
     Dots<R> dots;
 #pragma GCC unroll 12
-    for (int r = 0; r < R; r++) dots.v[r] = add_multiple(_mm512_setzero_si512(), -32, a.half(r));
+    for (int r = 0; r < R; r++) dots.v[r] = add_multiple(_mm512_setzero_si512(), -zero, a.half(r));
     add_products<0, kSteps / 2>(codes, a, dots);
-    add_scaled(dots, w.first, a, sums);
+    add_scaled(dots, w.of[0], a, sums);
 #pragma GCC unroll 12
     for (int r = 0; r < R; r++) {
-      dots.v[r] = add_multiple(add_multiple(_mm512_setzero_si512(), -32, a.isum(r)), 32, a.half(r));
+      dots.v[r] = add_multiple(add_multiple(_mm512_setzero_si512(), -zero, a.isum(r)), zero, a.half(r));
     }
     add_products<kSteps / 2, kSteps>(codes, a, dots);
-    add_scaled(dots, w.second, a, sums);
+    add_scaled(dots, w.of[1], a, sums);
   }
 };
 
@@ -116,21 +152,25 @@ struct Offset128 {  // codes - 128
 #pragma GCC unroll 12
     for (int r = 0; r < R; r++) dots.v[r] = add_multiple(_mm512_setzero_si512(), -128, a.isum(r));
     add_products<0, kSteps>(static_cast<const typename B::Codes&>(block.group[g]), a, dots);
-    add_scaled(dots, scales_of(block, g).first, a, sums);
+    add_scaled(dots, scales_of(block, g).of[0], a, sums);
   }
 };
 
-template <class Scales>
+template <class Scales, Family family = Scales::family>
 struct FamilyOf {
   using type = WithMinimum;
 };
-template <>
-struct FamilyOf<SuperHalves> {
-  using type = ScalePerHalf;
-};
-template <>
-struct FamilyOf<Symmetric<128>> {
+template <class Scales>
+struct FamilyOf<Scales, Family::kSigned> {
   using type = Offset128;
+};
+template <class Scales>
+struct FamilyOf<Scales, Family::kSignedHalves> {
+  using type = ScalePerHalf<Scales::zero>;
+};
+template <class Scales>
+struct FamilyOf<Scales, Family::kMinimumHalves> {
+  using type = MinimumPerHalf;
 };
 
 // ---- loops
@@ -161,7 +201,7 @@ template <>
 constexpr int kUnpackRows<Codes8> = INT_MAX;
 
 // Adds `blocks` blocks of a column to R rows of acc, asking for what comes from `next` on.
-template <class Asked, int R, class Family, class B>
+template <class Asked, int R, class Sequence, class B>
 __attribute__((noinline)) void add_blocks(const B* w, GroupRows<R> a, int blocks, float* acc, const uint8_t* next) {
   FloatSums<R> sums;
 #pragma GCC unroll 12
@@ -169,7 +209,7 @@ __attribute__((noinline)) void add_blocks(const B* w, GroupRows<R> a, int blocks
   for (int b = 0; b < blocks; b++, w++) {
     for (int g = 0; g < B::kGroups; g++, a.next(), next += Asked::bytes) {
       Asked::ask(next);
-      Family::add_group(*w, g, a, sums);
+      Sequence::add_group(*w, g, a, sums);
     }
   }
 #pragma GCC unroll 12
@@ -188,51 +228,51 @@ OCTAVO_INLINE void with_rows(int count, F&& f) {
 }
 
 // Adds a stretch of a column, whose first group is g, to the rows from `row` on that go at once; returns how many.
-template <class Asked, class Family, class B>
+template <class Asked, class Sequence, class B>
 OCTAVO_INLINE int add_rows(const B* w, int blocks, const Panels& x, int row, int g, float* acc, const uint8_t* next) {
   const int rows = smaller(x.rows - row, kRowsAtOnce);
   with_rows<kRowsAtOnce>(rows, [&](auto count) {
     constexpr int R = decltype(count)::value;
     GroupRows<R> a;
     for (int p = 0; p * kPanelRows < R; p++) a.panel[p] = x.at(row, g) + p * x.stride;
-    add_blocks<Asked, R, Family>(w, a, blocks, acc + row * kChannels, next);
+    add_blocks<Asked, R, Sequence>(w, a, blocks, acc + row * kChannels, next);
   });
   return rows;
 }
 
-template <class Asked, class Family, class B>
+template <class Asked, class Sequence, class B>
 OCTAVO_INLINE void add_all_rows(const B* w, int blocks, const Panels& x, int g, float* acc, const uint8_t* next) {
-  int row = add_rows<Asked, Family>(w, blocks, x, 0, g, acc, next);
-  while (row < x.rows) row += add_rows<Nothing, Family>(w, blocks, x, row, g, acc, nullptr);
+  int row = add_rows<Asked, Sequence>(w, blocks, x, 0, g, acc, next);
+  while (row < x.rows) row += add_rows<Nothing, Sequence>(w, blocks, x, row, g, acc, nullptr);
 }
 
 template <class B>
 void sum_streaming(const B* column, int blocks, const Panels& x, float* acc) {
-  using Family = typename FamilyOf<typename B::Scales>::type;
+  using Sequence = typename FamilyOf<typename B::Scales>::type;
   constexpr int stretch = kStretchBytes / sizeof(B);
   const bool asks = stream_distance() > 0;
   for (int b = 0; b < blocks; b += stretch) {
     const auto* next = reinterpret_cast<const uint8_t*>(column + b);
     const int count = smaller(stretch, blocks - b), g = b * B::kGroups;
     if (asks) {
-      add_all_rows<Stream<B>, Family>(column + b, count, x, g, acc, next);
+      add_all_rows<Stream<B>, Sequence>(column + b, count, x, g, acc, next);
     } else {
-      add_all_rows<Nothing, Family>(column + b, count, x, g, acc, next);
+      add_all_rows<Nothing, Sequence>(column + b, count, x, g, acc, next);
     }
   }
 }
 
 template <class B>
 void sum_unpacked(const B* column, int blocks, const Panels& x, float* acc) {
-  using Family = typename FamilyOf<typename B::Scales>::type;
-  using U = Unpacked<Family>;
+  using Sequence = typename FamilyOf<typename B::Scales>::type;
+  using U = Unpacked<B::Scales::family>;
   constexpr int stretch = kStretchBytes / (sizeof(U) * B::kGroups);
   U unpacked[stretch * B::kGroups];
   for (int b = 0; b < blocks; b += stretch) {
     const int count = smaller(stretch, blocks - b);
     unpack_blocks(column + b, count, unpacked);
     const auto* next = reinterpret_cast<const uint8_t*>(column + blocks + b);
-    add_all_rows<NextColumn<B, 1>, Family>(unpacked, count * B::kGroups, x, b * B::kGroups, acc, next);
+    add_all_rows<NextColumn<B, 1>, Sequence>(unpacked, count * B::kGroups, x, b * B::kGroups, acc, next);
   }
 }
 

@@ -7,11 +7,16 @@
 //     Q4_0 Q5_0          d = scale;            m = -8 d, -16 d                    (exact in float)
 //     Q4_1 Q5_1          d = scale;            m = minimum
 //     Q4_K Q5_K          d = super * sc;       m = -(super_min * mn)              (exact in float)
+//     Z4                 d = scale;            m = -(d * zero)                    (exact in float)
 //                        acc = fma(m, sm, acc);  acc = fma(float(sum q a), d * s, acc)
-//     Q8_0               acc = fma(float(sum w a), d * s, acc)                    w = the signed weight
-//     Q6_K               d = super * sc per 16 inputs (exact); for the first, then the second half of the group:
-//                        acc = fma(float(sum w a over 16), d * s, acc)            w = code - 32
-//   Float formats: acc = fma(x[i], w[i], acc), inputs ascending.
+//     Q8_0 S8            acc = fma(float(sum w a), d * s, acc)                    w = the signed code
+//     IQ4_NL MXFP4       the same                                                 w = the table's number
+//     Q3_K Q6_K          d = super * sc per 16 inputs (exact); for the first, then the second half of the group:
+//                        acc = fma(float(sum w a over 16), d * s, acc)            w = code - 4, code - 32
+//     Q2_K               d, m as of Q4_K, per 16 inputs; for the first, then the second half of the group:
+//                        acc = fma(m, s * sum(a over 16), acc);  acc = fma(float(sum q a over 16), d * s, acc)
+//   Float formats: acc = fma(x[i], w[i], acc), inputs ascending. Of F8, w = number * d with one rounding, and d = NaN
+//   where one of its 32 numbers is NaN.
 //   acc starts at +0. The output is acc, then + bias if given, then + y if adding; each one rounding. d * s is one
 //   rounding. A row holding NaN or infinity gives NaN in every output (its groups have s = NaN); float formats
 //   propagate by the arithmetic alone.
@@ -23,7 +28,8 @@
 
 namespace octavo {
 
-// Number formats of weights as they stand in files (GGUF block layouts).
+// Number formats of weights as they stand in files (GGUF block layouts). From 1000 on they are our own (see
+// src/octavo/execution/quant/types.py) and in no file.
 enum class Format : int {
   F32 = 0,
   F16 = 1,
@@ -35,7 +41,14 @@ enum class Format : int {
   Q4_K = 12,
   Q5_K = 13,
   Q6_K = 14,
-  BF16 = 30
+  Q2_K = 10,
+  Q3_K = 11,
+  IQ4_NL = 20,
+  BF16 = 30,
+  MXFP4 = 39,
+  Z4 = 1000,
+  S8 = 1001,
+  F8 = 1002
 };
 
 // Four rows x 32 inputs of int8 activations: how paths keep them unless a path knows better (see quantize_rows).
@@ -60,7 +73,9 @@ struct PackedLinear {
   int num_tiles;      // ceil(n / tile_cols)
   size_t tile_bytes;  // bytes of one tile column
   const uint8_t* data;
-  bool int8_activations() const { return format != Format::F32 && format != Format::F16 && format != Format::BF16; }
+  bool int8_activations() const {
+    return format != Format::F32 && format != Format::F16 && format != Format::BF16 && format != Format::F8;
+  }
 };
 
 // Describes the packed form of an [n, k] weight; `data` stays null. Throws std::invalid_argument naming the shape when
@@ -87,7 +102,7 @@ struct LinearKernels {
   // Quantises rows [row_begin, row_end), of `rows` that will be run together, into panels with `k / 32` groups each; row
   // r is row r % 4 of panel r / 4. A path may use the memory of the panels in another way where `rows` are many, which
   // only its own `run` of as many rows understands; up to four rows lie in a panel on every path.
-  // `panels` has memory for a multiple of kRowsTogether, aligned to 64 bytes. Rows of the last panel that hold no activation are never read. Two calls may share a
+  // `panels` has memory for a multiple of kRowsTogether, aligned to 64 bytes. Rows of the last panel that hold no activation decide nothing. Two calls may share a
   // panel (they write different rows of it). Per group, amax = max |x|: s = amax / 127, a = round-to-even(x *
   // (127 / amax)); below amax = 2^-119 the group is zero (s = 0), where NaN or infinity occurs s = NaN and a = 0.
   void (*quantize_rows)(const float* x, int ldx, int row_begin, int row_end, int rows, int k, ActGroup* panels);

@@ -30,8 +30,8 @@ struct Columns {
     sum_column(column, blocks, x, acc);
   }
   template <class Tag>
-  static void sum(Tag tag, const typename Tag::Stored* column, int k, const FloatRows& x, float* acc) {
-    sum_column(tag, column, k, x, acc);
+  static void sum(const FloatColumn<Tag>& column, int k, const FloatRows& x, float* acc) {
+    sum_column(column, k, x, acc);
   }
 };
 

@@ -6,7 +6,7 @@
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
     defined(__AVX512VNNI__)
 
-#include "linear/float_avx2.h"
+#include "linear/float_avx512.h"
 #include "linear/int8_avx512.h"
 
 namespace octavo {
@@ -18,8 +18,8 @@ struct Columns {
     sum_column(column, blocks, x, acc);
   }
   template <class Tag>
-  static void sum(Tag tag, const typename Tag::Stored* column, int k, const FloatRows& x, float* acc) {
-    sum_column(tag, column, k, x, acc);
+  static void sum(const FloatColumn<Tag>& column, int k, const FloatRows& x, float* acc) {
+    sum_column(column, k, x, acc);
   }
 };
 

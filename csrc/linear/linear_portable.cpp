@@ -66,13 +66,25 @@ void quantize_rows(const float* x, int ldx, int row_begin, int row_end, int, int
 struct DecodedGroup {
   int16_t codes[kChannels][kGroup];  // as the exact dot needs them: unsigned, or signed where there is no minimum
   float d[2][kChannels];             // per half
-  float m[kChannels];
+  float m[2][kChannels];
 };
 
 template <class Scales>
 constexpr int signed_offset() {  // what turns a stored code into the operand of the exact dot
-  if constexpr (std::is_same_v<Scales, SuperHalves> || std::is_same_v<Scales, Symmetric<128>>) return Scales::zero;
+  if constexpr (Scales::family == Family::kSigned || Scales::family == Family::kSignedHalves) return Scales::zero;
   return 0;
+}
+
+template <class Scales>
+constexpr bool has_minimum() {
+  return Scales::family == Family::kMinimum || Scales::family == Family::kMinimumHalves;
+}
+
+// What is added to d * code; zero where there is no minimum.
+template <class Scales>
+float minimum(const typename Scales::Shared& shared, const typename Scales::PerGroup& group, int c, int half) {
+  if constexpr (has_minimum<Scales>()) return ChannelScales<Scales>::m(shared, group, c, half);
+  return 0.0f;
 }
 
 template <class B>
@@ -84,8 +96,10 @@ void decode_group(const B& block, int g, DecodedGroup& out) {
     channel_codes(static_cast<const typename B::Codes&>(group), c, codes);
     for (int i = 0; i < kGroup; i++)
       out.codes[c][i] = static_cast<int16_t>(codes[i] - signed_offset<typename B::Scales>());
-    for (int half = 0; half < 2; half++) out.d[half][c] = Scales::d(block, group, c, half);
-    out.m[c] = Scales::m(block, group, c);
+    for (int half = 0; half < 2; half++) {
+      out.d[half][c] = Scales::d(block, group, c, half);
+      out.m[half][c] = minimum<typename B::Scales>(block, group, c, half);
+    }
   }
 }
 
@@ -104,17 +118,28 @@ void add_dots(const DecodedGroup& w, const int16_t* codes, const float* d, float
   for (int c = 0; c < kChannels; c++) acc[c] = fused(exact[c], d[c] * s, acc[c]);
 }
 
+void add_minimum(const float* m, float sm, float* acc) {
+  for (int c = 0; c < kChannels; c++) acc[c] = fused(m[c], sm, acc[c]);
+}
+
+// A row's scale of a group, its product with the sum of codes, and the sums of both halves.
+struct RowScales {
+  float s, sm;
+  int32_t half, rest;
+};
+
 // The float sequence of each family (see linear.h): one group against one row's codes, added to acc[kChannels].
 template <class Scales>
-void add_group(const DecodedGroup& w, const int16_t* codes, float s, float sm, float* acc) {
-  if constexpr (std::is_same_v<Scales, SuperHalves>) {
-    add_dots<0, 16>(w, codes, w.d[0], s, acc);
-    add_dots<16, 16>(w, codes, w.d[1], s, acc);
+void add_group(const DecodedGroup& w, const int16_t* codes, const RowScales& a, float* acc) {
+  constexpr Family family = Scales::family;
+  if constexpr (family == Family::kSigned || family == Family::kMinimum) {
+    if constexpr (family == Family::kMinimum) add_minimum(w.m[0], a.sm, acc);
+    add_dots<0, kGroup>(w, codes, w.d[0], a.s, acc);
   } else {
-    if constexpr (signed_offset<Scales>() == 0) {
-      for (int c = 0; c < kChannels; c++) acc[c] = fused(w.m[c], sm, acc[c]);
-    }
-    add_dots<0, kGroup>(w, codes, w.d[0], s, acc);
+    if constexpr (family == Family::kMinimumHalves) add_minimum(w.m[0], a.s * static_cast<float>(a.half), acc);
+    add_dots<0, 16>(w, codes, w.d[0], a.s, acc);
+    if constexpr (family == Family::kMinimumHalves) add_minimum(w.m[1], a.s * static_cast<float>(a.rest), acc);
+    add_dots<16, 16>(w, codes, w.d[1], a.s, acc);
   }
 }
 
@@ -129,8 +154,9 @@ void sum_tile(const B* column, const Activations& a, int row, int rows, int grou
       const ActGroup& group = a.panels[static_cast<size_t>(r / kPanelRows) * groups + g];
       int16_t codes[kGroup];
       for (int i = 0; i < kGroup; i++) codes[i] = group.q[r % kPanelRows][i];
-      add_group<typename B::Scales>(decoded, codes, group.s[r % kPanelRows], group.sm[r % kPanelRows],
-                                    acc + (r - row) * kChannels);
+      const int i = r % kPanelRows;
+      const RowScales scales{group.s[i], group.sm[i], group.half[i], group.isum[i] - group.half[i]};
+      add_group<typename B::Scales>(decoded, codes, scales, acc + (r - row) * kChannels);
     }
   }
 }
@@ -138,12 +164,11 @@ void sum_tile(const B* column, const Activations& a, int row, int rows, int grou
 // ---- float formats
 
 template <class Tag>
-void sum_tile(const typename Tag::Stored* column, const Activations& a, int row, int rows, int k, float* acc, Tag tag) {
+void sum_tile(const FloatColumn<Tag>& column, const Activations& a, int row, int rows, int k, float* acc) {
   for (int i = 0; i < rows * kFloatChannels; i++) acc[i] = 0.0f;
   for (int i = 0; i < k; i++) {
     float w[kFloatChannels];
-    for (int c = 0; c < kFloatChannels; c++)
-      w[c] = decode_float(tag, column[static_cast<size_t>(i) * kFloatChannels + c]);
+    for (int c = 0; c < kFloatChannels; c++) w[c] = weight_at(column, i, c);
     for (int r = 0; r < rows; r++) {
       const float x = a.x[static_cast<size_t>(row + r) * a.ldx + i];
       float* sums = acc + r * kFloatChannels;
@@ -201,7 +226,7 @@ void run(const PackedLinear& w, const Activations& a, const float* bias, bool ad
       [&](auto type) {
         using Tag = typename decltype(type)::type;
         for_each_tile(w, a.rows, out, tile_begin, tile_end, [&](const uint8_t* column, int row, int rows, float* acc) {
-          sum_tile(reinterpret_cast<const typename Tag::Stored*>(column), a, row, rows, w.k, acc, Tag{});
+          sum_tile(FloatColumn<Tag>{column}, a, row, rows, w.k, acc);
         });
       });
 }
@@ -219,8 +244,9 @@ void dequantize_channel(const B* column, int c, int k, float* out) {
     uint8_t codes[kGroup];
     channel_codes(static_cast<const typename B::Codes&>(group), c, codes);
     const float d[2] = {Scales::d(block, group, c, 0), Scales::d(block, group, c, 1)};
-    const float m = offset ? 0.0f : Scales::m(block, group, c);
-    for (int i = 0; i < kGroup; i++) out[i] = d[i / 16] * static_cast<float>(codes[i] - offset) + m;
+    const float m[2] = {minimum<typename B::Scales>(block, group, c, 0),
+                        minimum<typename B::Scales>(block, group, c, 1)};
+    for (int i = 0; i < kGroup; i++) out[i] = d[i / 16] * static_cast<float>(codes[i] - offset) + m[i / 16];
   }
 }
 
@@ -235,8 +261,7 @@ void dequantize_row(const PackedLinear& w, int row, float* out) {
       },
       [&](auto type) {
         using Tag = typename decltype(type)::type;
-        const auto* stored = reinterpret_cast<const typename Tag::Stored*>(column);
-        for (int i = 0; i < w.k; i++) out[i] = decode_float(Tag{}, stored[static_cast<size_t>(i) * kFloatChannels + c]);
+        for (int i = 0; i < w.k; i++) out[i] = weight_at(FloatColumn<Tag>{column}, i, c);
       });
 }
 

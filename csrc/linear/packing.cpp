@@ -27,15 +27,20 @@ void put_nibbles(uint8_t (&q)[kSteps][kStepBytes], const GroupCodes& codes) {
 
 void put_codes(Codes4& t, const GroupCodes& codes) { put_nibbles(t.q, codes); }
 
-void put_codes(Codes5& t, const GroupCodes& codes) {
-  put_nibbles(t.q, codes);
+// Bit `at` of every code, those of eight steps in a byte.
+void put_bits(uint8_t (&h)[2][kStepBytes], const GroupCodes& codes, int at) {
   uint32_t lanes[kChannels];
   for (int c = 0; c < kChannels; c++) {
     uint32_t bits = 0;
-    for (int step = 0; step < kSteps; step++) bits |= (codes[c][step] >> 4 & 0x01010101u) << step;
+    for (int step = 0; step < kSteps; step++) bits |= (codes[c][step] >> at & 0x01010101u) << step;
     lanes[c] = bits;
   }
-  std::memcpy(t.h, lanes, sizeof lanes);
+  std::memcpy(h, lanes, sizeof lanes);
+}
+
+void put_codes(Codes5& t, const GroupCodes& codes) {
+  put_nibbles(t.q, codes);
+  put_bits(t.h, codes, 4);
 }
 
 void put_codes(Codes6& t, const GroupCodes& codes) {
@@ -59,6 +64,31 @@ void put_codes(Codes8& t, const GroupCodes& codes) {
     }
     std::memcpy(t.half[half].q, lanes, sizeof lanes);
   }
+}
+
+void put_codes(Codes2& t, const GroupCodes& codes) {
+  uint32_t lanes[kSteps / 2][kHalf];
+  for (int c = 0; c < kHalf; c++) {
+    for (int pair = 0; pair < kSteps / 2; pair++) {
+      uint32_t bits = 0;
+      for (int i = 0; i < 2; i++) {
+        const int step = 2 * pair + i;
+        bits |= (codes[c][step] & 0x03030303u) << (4 * i) | (codes[c + kHalf][step] & 0x03030303u) << (4 * i + 2);
+      }
+      lanes[pair][c] = bits;
+    }
+  }
+  std::memcpy(t.q, lanes, sizeof lanes);
+}
+
+void put_codes(Codes3& t, const GroupCodes& codes) {
+  put_codes(t.low, codes);
+  put_bits(t.h, codes, 2);
+}
+
+template <class Table>
+void put_codes(Table4<Table>& t, const GroupCodes& codes) {
+  put_nibbles(t.place.q, codes);
 }
 
 // ---- one tile column; `row_of(c)` is the file row of its channel c
@@ -85,8 +115,9 @@ void pack_column(const uint8_t* raw, int k, int channels, RowOf&& row_of, uint8_
   }
 }
 
-template <class Stored, class RowOf>
-void pack_float_column(const uint8_t* raw, int k, int channels, RowOf&& row_of, uint8_t* out) {
+template <class Tag, class RowOf>
+void pack_float_column(Tag, const uint8_t* raw, int k, int channels, RowOf&& row_of, uint8_t* out) {
+  using Stored = typename Tag::Stored;
   constexpr int kChunk = 32;  // inputs per visit of a row, so that both sides stay in cache
   auto* packed = reinterpret_cast<Stored*>(out);
   for (int i0 = 0; i0 < k; i0 += kChunk) {
@@ -98,6 +129,28 @@ void pack_float_column(const uint8_t* raw, int k, int channels, RowOf&& row_of, 
       std::memcpy(row, raw + (row_of(c) * k + i0) * sizeof(Stored), count * sizeof(Stored));
       for (int i = 0; i < count; i++) packed[static_cast<size_t>(i0 + i) * kFloatChannels + c] = row[i];
     }
+  }
+}
+
+// Of F8 a row of the file holds a scale before every 32 numbers.
+constexpr int kScaledBlockBytes = 4 + kGroup;
+
+bool has_nan(const uint8_t* numbers) {
+  bool found = false;
+  for (int i = 0; i < kGroup; i++) found |= (numbers[i] & 0x7f) == 0x7f;
+  return found;
+}
+
+template <class RowOf>
+void pack_float_column(Float8Tag, const uint8_t* raw, int k, int channels, RowOf&& row_of, uint8_t* out) {
+  for (int g = 0; g < k / kGroup; g++) {
+    ScaledInputs packed{};  // padded channels stay zero
+    for (int c = 0; c < channels; c++) {
+      const uint8_t* block = raw + (row_of(c) * (k / kGroup) + g) * kScaledBlockBytes;
+      packed.d[c] = has_nan(block + 4) ? from_bits(0x7fc00000u) : read_f32(block);
+      for (int i = 0; i < kGroup; i++) packed.w[i][c] = block[4 + i];
+    }
+    std::memcpy(out + g * sizeof(packed), &packed, sizeof(packed));
   }
 }
 
@@ -129,8 +182,11 @@ Sizes sizes_of(Format format, int n, int k) {
         sizes = {kChannels, blocks * sizeof(B), blocks * FileBlock<B>::kBytes};
       },
       [&](auto type) {
-        const size_t bytes = static_cast<size_t>(k) * sizeof(typename decltype(type)::type::Stored);
-        sizes = {kFloatChannels, bytes * kFloatChannels, bytes};
+        using Tag = typename decltype(type)::type;
+        if (kHasScales<Tag> && k % kGroup != 0) refuse_inputs(format, n, k, kGroup);
+        const size_t row_bytes =
+            kHasScales<Tag> ? static_cast<size_t>(k / kGroup) * kScaledBlockBytes : k * sizeof(typename Tag::Stored);
+        sizes = {kFloatChannels, FloatColumn<Tag>::bytes(k), row_bytes};
       });
   if (sizes.tile_cols == 0) {
     throw std::invalid_argument(shape_of(n, k) + ": no kernel for GGUF type " +
@@ -161,7 +217,7 @@ void linear_pack(const PackedLinear& layout, const uint8_t* raw, const int* row_
         layout.format,
         [&](auto type) { pack_column<typename decltype(type)::type>(raw, layout.k, channels, row_of, column); },
         [&](auto type) {
-          pack_float_column<typename decltype(type)::type::Stored>(raw, layout.k, channels, row_of, column);
+          pack_float_column(typename decltype(type)::type{}, raw, layout.k, channels, row_of, column);
         });
   }
 }

@@ -13,9 +13,19 @@ from octavo.execution.quant.types import TensorType
 
 Floats = NDArray[np.float32]
 
-FLOAT_TYPES = (TensorType.F32, TensorType.F16, TensorType.BF16)
-GROUP_TYPES = (TensorType.Q4_0, TensorType.Q4_1, TensorType.Q5_0, TensorType.Q5_1, TensorType.Q8_0)
-SUPER_TYPES = (TensorType.Q4_K, TensorType.Q5_K, TensorType.Q6_K)
+FLOAT_TYPES = (TensorType.F32, TensorType.F16, TensorType.BF16, TensorType.F8)
+GROUP_TYPES = (
+    TensorType.Q4_0,
+    TensorType.Q4_1,
+    TensorType.Q5_0,
+    TensorType.Q5_1,
+    TensorType.Q8_0,
+    TensorType.IQ4_NL,
+    TensorType.MXFP4,
+    TensorType.Z4,
+    TensorType.S8,
+)
+SUPER_TYPES = (TensorType.Q2_K, TensorType.Q3_K, TensorType.Q4_K, TensorType.Q5_K, TensorType.Q6_K)
 INTEGER_TYPES = GROUP_TYPES + SUPER_TYPES
 ALL_TYPES = FLOAT_TYPES + INTEGER_TYPES
 GROUP = 32
@@ -51,17 +61,21 @@ def random_weight(tensor_type: TensorType, n: int, k: int, seed: int) -> Weight:
 
 def random_bytes(tensor_type: TensorType, n: int, k: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Any bytes are codes, those of row 0 all the largest; scales are finite, a few zero, negative or subnormal."""
-    if tensor_type in FLOAT_TYPES:
+    if tensor_type.block_size == 1:
         return _float_bytes(tensor_type, rng.standard_normal(n * k).astype(np.float32))
     raw = rng.integers(0, 256, tensor_type.num_bytes((n, k)), dtype=np.uint8)
-    raw[: tensor_type.num_bytes((1, k))] = 0x7F if tensor_type is TensorType.Q8_0 else 0xFF
+    raw[: tensor_type.num_bytes((1, k))] = 0x7F if tensor_type in (TensorType.Q8_0, TensorType.S8) else 0xFF
     blocks = blocks_of(tensor_type, raw)
     for field in ("d", "m", "dmin"):
         if field in (LAYOUTS[tensor_type].names or ()):
-            scales = rng.normal(0, 0.02, len(blocks)).astype(np.float16)
+            scales = rng.normal(0, 0.02, len(blocks)).astype(LAYOUTS[tensor_type][field])
             scales[rng.random(len(blocks)) < 0.02] = 0
             scales[rng.random(len(blocks)) < 0.02] = np.float16(3e-6)
             blocks[field] = scales
+    if tensor_type is TensorType.F8:
+        blocks["qs"][blocks["qs"] & 0x7F == 0x7F] = 0x07  # NaN; this one is subnormal
+    if tensor_type is TensorType.MXFP4:
+        blocks["e"] = rng.choice([0, 1, 2, 110, 118, 121, 122, 123, 124, 130], len(blocks))
     return raw
 
 

@@ -8,7 +8,6 @@ import pytest
 from octavo._native import linear
 from tests.native.linear_cases import (
     ALL_TYPES,
-    FLOAT_TYPES,
     INTEGER_TYPES,
     ISAS,
     SUPER_TYPES,
@@ -24,7 +23,7 @@ OUTPUTS = 53  # no multiple of any tile width
 
 
 def inputs_of(tensor_type):
-    return 301 if tensor_type in FLOAT_TYPES else 1024 if tensor_type in SUPER_TYPES else 1056
+    return 301 if tensor_type.block_size == 1 else 1024 if tensor_type in SUPER_TYPES else 1056
 
 
 @pytest.fixture(scope="module", params=ALL_TYPES, ids=lambda t: t.name)

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo._native import linear
-from octavo.execution.quant.layout import blocks_of
-from octavo.execution.quant.packing import unpack_scales_and_mins
+from octavo.execution.quant.dequantize import dequantize, half_power
+from octavo.execution.quant.layout import LAYOUTS, blocks_of
+from octavo.execution.quant.packing import unpack, unpack_q3_scales, unpack_scales_and_mins
 from octavo.execution.quant.types import TensorType
 from tests.native.linear_cases import (
     ALL_TYPES,
@@ -26,6 +27,15 @@ from tests.native.linear_cases import (
     same_bits,
 )
 
+SIGNED_TYPES = {
+    TensorType.Q8_0,
+    TensorType.S8,
+    TensorType.IQ4_NL,
+    TensorType.MXFP4,
+    TensorType.Q3_K,
+    TensorType.Q6_K,
+}
+
 
 def by_name(tensor_type):
     return tensor_type.name
@@ -33,7 +43,7 @@ def by_name(tensor_type):
 
 def inputs_of(tensor_type):
     """A k that has a rest in every loop of the kernels."""
-    return 301 if tensor_type in FLOAT_TYPES else 1024 if tensor_type in SUPER_TYPES else 33 * GROUP
+    return 301 if tensor_type.block_size == 1 else 1024 if tensor_type in SUPER_TYPES else 33 * GROUP
 
 
 def activations_seen(tensor_type, x):
@@ -52,7 +62,7 @@ def test_rows_decode_to_the_formats_numbers(tensor_type, isa):
     np.testing.assert_array_equal(rows, weight.values)
 
 
-@pytest.mark.parametrize("tensor_type", INTEGER_TYPES, ids=by_name)
+@pytest.mark.parametrize("tensor_type", [t for t in INTEGER_TYPES if t.is_in_files], ids=by_name)
 def test_rows_decode_as_the_public_gguf_package_does(tensor_type):
     gguf = pytest.importorskip("gguf")
     weight = random_weight(tensor_type, 3, 512, seed=2)
@@ -92,6 +102,8 @@ def scales_and_minima(weight):
     d = blocks["d"].astype(np.float32)
     if weight.tensor_type in UNSIGNED_ZERO:
         return d, -np.float32(UNSIGNED_ZERO[weight.tensor_type]) * d
+    if weight.tensor_type is TensorType.Z4:
+        return d, -(d * blocks["zero"].astype(np.float32))
     if weight.tensor_type in SUPER_TYPES:
         scales, minima = unpack_scales_and_mins(blocks["scales"].reshape(-1, 12))
         shape = (weight.n, weight.k // GROUP)
@@ -114,15 +126,24 @@ def minimum_products(weight, x):
     return acc
 
 
-def signed_products(weight, x):
-    """Q8_0 (a scale per 32 inputs) and Q6_K (per 16): signed codes, no minimum."""
-    codes, s, *_ = linear.quantize(x, isa="portable")
+def signed_scales(weight):
+    """(inputs per scale, scales) of a format without minimum."""
     blocks = blocks_of(weight.tensor_type, weight.raw).reshape(weight.n, -1)
+    if weight.tensor_type is TensorType.MXFP4:
+        return GROUP, half_power(blocks["e"])
     d = blocks["d"].astype(np.float32)
-    step = GROUP
-    if weight.tensor_type is TensorType.Q6_K:
-        step = GROUP // 2
-        d = np.repeat(d, 16, 1) * blocks["scales"].reshape(weight.n, -1).astype(np.float32)
+    if weight.tensor_type not in SUPER_TYPES:
+        return GROUP, d
+    scales = blocks["scales"]
+    if weight.tensor_type is TensorType.Q3_K:
+        scales = unpack_q3_scales(scales.reshape(-1, 12))
+    return GROUP // 2, np.repeat(d, 16, 1) * scales.reshape(weight.n, -1).astype(np.float32)
+
+
+def signed_products(weight, x):
+    """A scale per 32 or per 16 inputs, signed codes, no minimum."""
+    codes, s, *_ = linear.quantize(x, isa="portable")
+    step, d = signed_scales(weight)
     acc = np.zeros((len(x), weight.n), np.float32)
     for g in range(weight.k // step):
         a = codes[:, g * step : (g + 1) * step].astype(np.float64)
@@ -134,11 +155,30 @@ def signed_products(weight, x):
     return acc
 
 
+def two_minima_products(weight, x):
+    """Q2_K: unsigned codes, a scale and a minimum per 16 inputs."""
+    codes, s, *_ = linear.quantize(x, isa="portable")
+    blocks = blocks_of(weight.tensor_type, weight.raw).reshape(weight.n, -1)
+    packed = blocks["scales"].reshape(weight.n, -1)
+    d = np.repeat(blocks["d"].astype(np.float32), 16, 1) * (packed & 15).astype(np.float32)
+    m = -(np.repeat(blocks["dmin"].astype(np.float32), 16, 1) * (packed >> 4).astype(np.float32))
+    unsigned = unpack(blocks["qs"].reshape(-1, 64), 2, 32).reshape(weight.n, -1).astype(np.float64)
+    acc = np.zeros((len(x), weight.n), np.float32)
+    for h in range(weight.k // 16):
+        inputs, scale = slice(16 * h, 16 * h + 16), s[:, h // 2, None]
+        a = codes[:, inputs].astype(np.float64)
+        acc = fma32(m[None, :, h], scale * a.sum(1, keepdims=True).astype(np.float32), acc)
+        acc = fma32((a @ unsigned[:, inputs].T).astype(np.float32), d[None, :, h] * scale, acc)
+    return acc
+
+
 def documented_products(weight, x):
     if weight.tensor_type in FLOAT_TYPES:
         return float_products(weight, x)
-    if weight.tensor_type in (TensorType.Q8_0, TensorType.Q6_K):
+    if weight.tensor_type in SIGNED_TYPES:
         return signed_products(weight, x)
+    if weight.tensor_type is TensorType.Q2_K:
+        return two_minima_products(weight, x)
     return minimum_products(weight, x)
 
 
@@ -148,6 +188,33 @@ def test_products_have_the_bits_of_the_documented_sequence(tensor_type, isa):
     k = inputs_of(tensor_type)
     weight, x = random_weight(tensor_type, 21, k, seed=5), random_rows(5, k, seed=6)
     assert same_bits(run(weight, x, isa), documented_products(weight, x))
+
+
+def f8_row(codes):
+    """One row of F8 with these codes, under a scale that is no power of two."""
+    blocks = np.zeros(len(codes) // 32, LAYOUTS[TensorType.F8])
+    blocks["d"], blocks["qs"] = 0.3, codes.reshape(-1, 32)
+    return blocks.view(np.uint8)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [3, 192])
+def test_every_number_of_eight_bits(isa, rows):
+    """Each row of x picks one code, subnormal ones too, and gets its number."""
+    raw = f8_row(np.delete(np.arange(256, dtype=np.uint8).reshape(8, 32), (3, 7), axis=0).reshape(-1))
+    x, y = np.eye(192, dtype=np.float32), np.zeros((192, 1), np.float32)
+    packed = linear.pack(TensorType.F8.ggml_id, raw, 1, 192)
+    for start in range(0, 192, rows):
+        linear.run(packed, x[start : start + rows], y[start : start + rows], isa=isa)
+    assert same_bits(y[:, 0] + 0, dequantize(TensorType.F8, raw, (192,)) + 0)
+
+
+def test_a_number_that_is_nan_makes_its_block_nan():
+    raw = f8_row(np.array([1] * 32 + [127] + [1] * 31, dtype=np.uint8))
+    packed = linear.pack(TensorType.F8.ggml_id, raw, 1, 64)
+    row = linear.dequantize_row(packed, 0, isa="portable")
+    assert not np.isnan(row[:32]).any() and np.isnan(row[32:]).all()
+    np.testing.assert_array_equal(row, dequantize(TensorType.F8, raw, (64,)))
 
 
 @pytest.mark.parametrize("tensor_type", ALL_TYPES, ids=by_name)
@@ -182,7 +249,7 @@ def test_a_poisoned_row_is_nan_throughout_and_alone(tensor_type, isa, poison):
     seed=st.integers(0, 2**16),
 )
 def test_any_shape(tensor_type, n, blocks, rows, seed):
-    k = blocks * 7 if tensor_type in FLOAT_TYPES else blocks * tensor_type.block_size
+    k = blocks * 7 if tensor_type.block_size == 1 else blocks * tensor_type.block_size
     weight, x = random_weight(tensor_type, n, k, seed), random_rows(rows, k, seed + 1)
     expected = documented_products(weight, x)
     for isa in AVAILABLE_ISAS:
@@ -193,8 +260,9 @@ def test_packed_memory_per_weight():
     bits = {t: linear.pack(t.ggml_id, random_bytes(t, 32, 256, np.random.default_rng(0)), 32, 256) for t in ALL_TYPES}
     measured = {t.name: 8 * p.num_bytes / (32 * 256) for t, p in bits.items()}
     assert measured == {
-        "F32": 32, "F16": 16, "BF16": 16, "Q4_0": 4.5, "Q4_1": 5, "Q5_0": 5.5, "Q5_1": 6, "Q8_0": 8.5,
-        "Q4_K": 4.625, "Q5_K": 5.625, "Q6_K": 6.5625,
+        "F32": 32, "F16": 16, "BF16": 16, "F8": 9, "Q4_0": 4.5, "Q4_1": 5, "Q5_0": 5.5, "Q5_1": 6, "Q8_0": 8.5,
+        "Q2_K": 2.625, "Q3_K": 3.5625, "Q4_K": 4.625, "Q5_K": 5.625, "Q6_K": 6.5625,
+        "IQ4_NL": 4.5, "MXFP4": 5, "Z4": 5, "S8": 9,
     }  # fmt: skip
 
 
@@ -203,7 +271,8 @@ def test_packed_memory_per_weight():
     [
         (TensorType.Q4_0, 48, r"\[8, 48\].*blocks of 32 inputs"),
         (TensorType.Q6_K, 128, r"\[8, 128\].*blocks of 256 inputs"),
-        (TensorType.Q2_K, 256, r"no kernel for GGUF type 10"),
+        (TensorType.F8, 48, r"\[8, 48\].*blocks of 32 inputs"),
+        (TensorType.IQ2_XXS, 256, r"no kernel for GGUF type 16"),
         (TensorType.F32, 0, r"must be positive"),
     ],
     ids=str,

@@ -165,8 +165,8 @@ def test_tensor_name_too_long(path: Path) -> None:
 
 
 def test_known_type_that_is_not_read(path: Path) -> None:
-    sound_file().replaced("linear.type", "I", 23).write(path)
-    with pytest.raises(UnsupportedModelError, match=r"'linear' is stored as IQ4_XS.*take a file in one of F32, F16"):
+    sound_file().replaced("linear.type", "I", 40).write(path)
+    with pytest.raises(UnsupportedModelError, match=r"'linear' is stored as NVFP4.*take a file in one of F32, F16"):
         open_checkpoint([path])
 
 

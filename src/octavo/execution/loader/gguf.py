@@ -48,11 +48,7 @@ _MAX_DIMS = 4
 _MAX_DIM = 1 << 48
 """Far beyond any file; keeps products of four dimensions small numbers."""
 _DEFAULT_ALIGNMENT = 32
-_UNREAD_TYPES = {
-    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
-    23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0",
-    39: "MXFP4", 40: "NVFP4",
-}  # fmt: skip
+_UNREAD_TYPES = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 40: "NVFP4"}
 
 
 @dataclass(frozen=True)

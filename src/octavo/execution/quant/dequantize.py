@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.execution.quant.e4m3 import E4M3_VALUES
-from octavo.execution.quant.layout import IQ4_NL_VALUES, blocks_of, pieces
+from octavo.execution.quant.layout import IQ4_NL_VALUES, MXFP4_VALUES, blocks_of, pieces
+from octavo.execution.quant.multiples import MULTIPLES_TYPES, read_multiples
 from octavo.execution.quant.packing import (
     HIGH_NIBBLE,
     LOW_NIBBLE,
@@ -32,8 +33,14 @@ def dequantize(tensor_type: TensorType, raw: NDArray[np.uint8], shape: tuple[int
     blocks = blocks_of(tensor_type, raw)
     out = np.empty((len(blocks), tensor_type.block_size), dtype=np.float32)
     for piece in pieces(len(blocks), tensor_type.block_size):
-        out[piece] = _BLOCK_DECODERS[tensor_type](blocks[piece])
+        out[piece] = _decoded(tensor_type, blocks[piece])
     return out.reshape(shape)
+
+
+def _decoded(tensor_type: TensorType, blocks: Blocks) -> Floats:
+    if tensor_type in MULTIPLES_TYPES:
+        return read_multiples(tensor_type, blocks).values()
+    return _BLOCK_DECODERS[tensor_type](blocks)
 
 
 def _checked(tensor_type: TensorType, raw: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -91,14 +98,26 @@ def _iq4_nl(b: Blocks) -> Floats:
     return _column(b["d"]) * IQ4_NL_VALUES[unpack(b["qs"], 4, 16)].astype(np.float32)
 
 
+def half_power(e: NDArray[np.uint8]) -> Floats:
+    """An e8m0 scale, halved: 2 ** (e - 128). Its smallest two are subnormal."""
+    bits = np.where(e < 2, np.uint32(0x00200000) << e, (e.astype(np.uint32) - 1) << 23)
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def _mxfp4(b: Blocks) -> Floats:
+    return half_power(b["e"])[:, None] * MXFP4_VALUES[unpack(b["qs"], 4, 16)].astype(np.float32)
+
+
 def _z4(b: Blocks) -> Floats:
     q = unpack(b["qs"], 4, 16).astype(np.int16) - b["zero"].astype(np.int16)[:, None]
     return _column(b["d"]) * q.astype(np.float32)
 
 
 def _f8(b: Blocks) -> Floats:
+    """A number that is NaN makes its block NaN, as the kernels have it: no product with the block is anything else."""
     numbers: Floats = E4M3_VALUES[b["qs"]]
-    return _column(b["d"]) * numbers
+    broken = np.isnan(numbers).any(axis=1, keepdims=True)
+    return np.where(broken, np.float32(np.nan), _column(b["d"]) * numbers)
 
 
 def _grouped(codes: NDArray[np.generic], scales: Floats) -> Floats:
@@ -164,6 +183,7 @@ _BLOCK_DECODERS: dict[TensorType, Callable[[Blocks], Floats]] = {
     TensorType.Q5_K: _q5_k,
     TensorType.Q6_K: _q6_k,
     TensorType.IQ4_NL: _iq4_nl,
+    TensorType.MXFP4: _mxfp4,
     TensorType.Z4: _z4,
     TensorType.S8: _q8_0,
     TensorType.F8: _f8,

@@ -2,13 +2,11 @@
 
 | stored | becomes | loss |
 |---|---|---|
-| Q3_K | Q6_K | none: same groups of 16, same float16 scale, six-bit scales fit eight bits, codes -4..3 fit -32..31 |
-| IQ4_NL | Q8_0 | none: same float16 scale, the table's values are the codes |
-| Q2_K | Q8_0 | at most `Q8_0_MAX_ERROR` of the block's largest magnitude per weight |
-| Z4, S8, F8 | F32 | none |
+| TQ1_0, TQ2_0 | Q2_K | none: d * (code - 1) with a scale and an offset of one step |
+| IQ4_XS, IQ3_S, IQ3_XXS, IQ2_XXS, IQ1_S | S8 | none: the numbers of their tables fit eight bits, scales are per 32 |
+| IQ2_S, IQ2_XS, IQ1_M | S8 | at most `S8_MAX_ERROR` of the largest magnitude in its 32 per weight |
 
-Q2_K has an offset per group of sixteen. Other formats with offsets have one per 32: rounding to one of those costs an
-order of magnitude more than Q8_0 does; float16 would lose less still, at twice the memory.
+The last three have a scale per sixteen weights, S8 has one per 32.
 """
 
 from collections.abc import Callable
@@ -16,46 +14,66 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.execution.quant.dequantize import dequantize, q3_k_codes
-from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, blocks_of, pieces
-from octavo.execution.quant.packing import HIGH_NIBBLE, LOW_NIBBLE, pack, unpack, unpack_q3_scales
-from octavo.execution.quant.quantize import quantize
+from octavo.execution.quant.layout import LAYOUTS, blocks_of, pieces
+from octavo.execution.quant.multiples import HALF, Multiples, read_multiples
+from octavo.execution.quant.packing import pack
 from octavo.execution.quant.types import TensorType
 
-NATIVE_TYPES = frozenset(
-    {
-        TensorType.F32,
-        TensorType.F16,
-        TensorType.BF16,
-        TensorType.Q4_0,
-        TensorType.Q4_1,
-        TensorType.Q5_0,
-        TensorType.Q5_1,
-        TensorType.Q8_0,
-        TensorType.Q4_K,
-        TensorType.Q5_K,
-        TensorType.Q6_K,
-    }
-)
-"""Formats that the native executor computes with as they are stored."""
+S8_MAX_ERROR = 1 / 254 + 2**-23
+"""|w' - w| / max |w| in the block of 32: half a code, and roundings of float32."""
 
-Q8_0_MAX_ERROR = 1 / 254 + 2**-11
-"""|w' - w| / max |w| in the block of 32: half a code, and the rounding of the float16 scale seen at the largest code.
-Where that scale is subnormal (max |w| < 0.008), 127 * 2**-25 = 4e-6 absolute comes on top."""
+_GROUP = 32
+_LARGEST_CODE = 127
 
-_TARGETS = {
-    TensorType.Q3_K: TensorType.Q6_K,
-    TensorType.IQ4_NL: TensorType.Q8_0,
-    TensorType.Q2_K: TensorType.Q8_0,
-    TensorType.Z4: TensorType.F32,
-    TensorType.S8: TensorType.F32,
-    TensorType.F8: TensorType.F32,
+
+def _as_q2_k(multiples: Multiples) -> NDArray[np.void]:
+    out = np.zeros(len(multiples.unit), dtype=LAYOUTS[TensorType.Q2_K])
+    out["d"] = out["dmin"] = multiples.unit
+    out["scales"] = 1 | 1 << 4
+    out["qs"] = pack((multiples.numbers + 1).astype(np.uint8), 2, 32)
+    return out
+
+
+def _s8_blocks(scales: NDArray[np.float32], codes: NDArray[np.int8]) -> NDArray[np.void]:
+    """`[n, 8]` scales and `[n, 256]` codes -> `[n * 8]` blocks."""
+    out = np.empty(scales.size, dtype=LAYOUTS[TensorType.S8])
+    out["d"] = scales.reshape(-1)
+    out["qs"] = codes.reshape(-1, _GROUP)
+    return out
+
+
+def _as_s8(multiples: Multiples) -> NDArray[np.void]:
+    return _s8_blocks(multiples.scales[:, ::2], multiples.numbers)
+
+
+def _rounded_to_s8(multiples: Multiples) -> NDArray[np.void]:
+    """The products of multipliers and numbers are whole, and rounded on 127 steps of the largest in 32."""
+    products = (np.repeat(multiples.multipliers.astype(np.int16), HALF, axis=1) * multiples.numbers).astype(np.float32)
+    steps = np.abs(products.reshape(len(products), -1, _GROUP)).max(axis=2) / np.float32(_LARGEST_CODE)
+    codes = np.rint(products / np.repeat(steps, _GROUP, axis=1))
+    return _s8_blocks(multiples.unit[:, None] * steps, codes.astype(np.int8))
+
+
+_CONVERSIONS: dict[TensorType, tuple[TensorType, Callable[[Multiples], NDArray[np.void]]]] = {
+    TensorType.TQ1_0: (TensorType.Q2_K, _as_q2_k),
+    TensorType.TQ2_0: (TensorType.Q2_K, _as_q2_k),
+    TensorType.IQ4_XS: (TensorType.S8, _as_s8),
+    TensorType.IQ3_S: (TensorType.S8, _as_s8),
+    TensorType.IQ3_XXS: (TensorType.S8, _as_s8),
+    TensorType.IQ2_XXS: (TensorType.S8, _as_s8),
+    TensorType.IQ1_S: (TensorType.S8, _as_s8),
+    TensorType.IQ2_S: (TensorType.S8, _rounded_to_s8),
+    TensorType.IQ2_XS: (TensorType.S8, _rounded_to_s8),
+    TensorType.IQ1_M: (TensorType.S8, _rounded_to_s8),
 }
+
+NATIVE_TYPES = frozenset(TensorType) - frozenset(_CONVERSIONS)
+"""Formats that the native executor computes with as they are stored."""
 
 
 def native_type(tensor_type: TensorType) -> TensorType:
     """The format in which a tensor of this format is computed with (itself where it is native)."""
-    return _TARGETS.get(tensor_type, tensor_type)
+    return tensor_type if tensor_type in NATIVE_TYPES else _CONVERSIONS[tensor_type][0]
 
 
 def to_native(
@@ -64,52 +82,11 @@ def to_native(
     """The tensor in a native format: `raw` itself where it is in one, else a converted copy (see the table above)."""
     if tensor_type in NATIVE_TYPES:
         return tensor_type, raw
-    target = native_type(tensor_type)
+    target, convert = _CONVERSIONS[tensor_type]
     out = np.empty(target.num_bytes(shape), dtype=np.uint8)
     blocks = blocks_of(tensor_type, raw)
     converted = out.reshape(len(blocks), target.num_bytes((tensor_type.block_size,)))
     for piece in pieces(len(blocks), tensor_type.block_size):
-        converted[piece] = _CONVERSIONS[tensor_type](blocks[piece]).view(np.uint8).reshape(-1, converted.shape[1])
+        multiples = read_multiples(tensor_type, blocks[piece])
+        converted[piece] = convert(multiples).view(np.uint8).reshape(-1, converted.shape[1])
     return target, out
-
-
-def _q3_k_as_q6_k(b: NDArray[np.void]) -> NDArray[np.void]:
-    codes = (q3_k_codes(b) + 32).astype(np.uint8)
-    out = np.zeros(len(b), dtype=LAYOUTS[TensorType.Q6_K])
-    out["d"] = b["d"]
-    out["scales"] = unpack_q3_scales(b["scales"])
-    out["ql"] = pack(codes & LOW_NIBBLE, 4, 64)
-    out["qh"] = pack(codes >> HIGH_NIBBLE, 2, 32)
-    return out
-
-
-def _iq4_nl_as_q8_0(b: NDArray[np.void]) -> NDArray[np.void]:
-    out = np.zeros(len(b), dtype=LAYOUTS[TensorType.Q8_0])
-    out["d"] = b["d"]
-    out["qs"] = IQ4_NL_VALUES[unpack(b["qs"], 4, 16)]
-    return out
-
-
-def _rounded_to_q8_0(tensor_type: TensorType) -> Callable[[NDArray[np.void]], NDArray[np.uint8]]:
-    def convert(b: NDArray[np.void]) -> NDArray[np.uint8]:
-        values = dequantize(tensor_type, b.view(np.uint8), (len(b), tensor_type.block_size))
-        return quantize(TensorType.Q8_0, values)
-
-    return convert
-
-
-def _as_floats(tensor_type: TensorType) -> Callable[[NDArray[np.void]], NDArray[np.uint8]]:
-    def convert(b: NDArray[np.void]) -> NDArray[np.uint8]:
-        return dequantize(tensor_type, b.view(np.uint8), (len(b), tensor_type.block_size)).view(np.uint8)
-
-    return convert
-
-
-_CONVERSIONS: dict[TensorType, Callable[[NDArray[np.void]], NDArray[np.void] | NDArray[np.uint8]]] = {
-    TensorType.Q3_K: _q3_k_as_q6_k,
-    TensorType.IQ4_NL: _iq4_nl_as_q8_0,
-    TensorType.Q2_K: _rounded_to_q8_0(TensorType.Q2_K),
-    TensorType.Z4: _as_floats(TensorType.Z4),
-    TensorType.S8: _as_floats(TensorType.S8),
-    TensorType.F8: _as_floats(TensorType.F8),
-}

@@ -4,7 +4,7 @@ Each block's (or group's) scale comes from its extremes, as in ggml's reference 
 better ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,19 @@ from octavo.execution.quant.codes import (
     reciprocal,
     table_codes,
 )
+from octavo.execution.quant.dequantize import half_power
 from octavo.execution.quant.e4m3 import E4M3_MAX, nearest_e4m3
-from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, pieces
+from octavo.execution.quant.layout import IQ4_NL_VALUES, LAYOUTS, MXFP4_VALUES, pieces
 from octavo.execution.quant.types import TensorType
 
 
 def quantize(tensor_type: TensorType, values: NDArray[np.float32]) -> NDArray[np.uint8]:
     """The bytes of `values` in `tensor_type`, flat. Values must be finite and fit the format's float16 scales.
 
-    Raises ValueError for rows that are not whole blocks.
+    Raises ValueError for rows that are not whole blocks, and for a format that is read only (not in `WRITABLE_TYPES`).
     """
+    if tensor_type not in WRITABLE_TYPES:
+        raise ValueError(f"{tensor_type.name} is read, not written; take one of {', '.join(_names(WRITABLE_TYPES))}")
     tensor_type.num_bytes(values.shape)
     values = np.ascontiguousarray(values, dtype=np.float32)
     if tensor_type in _FLOATS:
@@ -45,6 +48,10 @@ def quantize(tensor_type: TensorType, values: NDArray[np.float32]) -> NDArray[np
     for piece in pieces(len(x), tensor_type.block_size):
         _BLOCK_ENCODERS[tensor_type](x[piece], blocks[piece])
     return blocks.view(np.uint8).reshape(-1)
+
+
+def _names(types: Iterable[TensorType]) -> list[str]:
+    return sorted(t.name for t in types)
 
 
 def _bf16(values: Floats) -> NDArray[np.uint16]:
@@ -117,6 +124,16 @@ def _iq4_nl(x: Floats, out: Blocks) -> None:
     fill_q4(out, table_codes(x, d))
 
 
+def _mxfp4(x: Floats, out: Blocks) -> None:
+    """The power of two that the specification names: that of the largest magnitude, over e2m1's largest (4)."""
+    largest = np.abs(x).max(axis=1)
+    out["e"] = np.where(largest > 0, np.clip(np.frexp(largest)[1] - 1 - 2 + 127, 0, 254), 0)
+    scaled = np.abs(x / half_power(out["e"])[:, None])
+    boundaries = (MXFP4_VALUES[1:8].astype(np.float32) + MXFP4_VALUES[:7]) / 2
+    codes = np.searchsorted(boundaries, scaled) | np.signbit(x) << 3
+    fill_q4(out, codes.astype(np.uint8))
+
+
 def _multiples(values: Floats, top: int) -> tuple[Floats, Codes]:
     """`[n, groups]` non-negative -> a float16 step `[n, 1]` (as float32) and each value as its multiple 0..top."""
     step = float16(values.max(axis=1, keepdims=True) / np.float32(top))
@@ -182,7 +199,11 @@ _BLOCK_ENCODERS: dict[TensorType, Callable[[Floats, Blocks], None]] = {
     TensorType.Q5_K: _q5_k,
     TensorType.Q6_K: _q6_k,
     TensorType.IQ4_NL: _iq4_nl,
+    TensorType.MXFP4: _mxfp4,
     TensorType.Z4: _z4,
     TensorType.S8: _q8_0,
     TensorType.F8: _f8,
 }
+
+WRITABLE_TYPES = frozenset(_FLOATS) | frozenset(_BLOCK_ENCODERS)
+"""All but the IQ and TQ formats: those want a search over grids, with weights of importance, to be worth their bits."""

@@ -27,12 +27,23 @@ class TensorType(Enum):
     Q5_K = (13, 256, 176)
     Q6_K = (14, 256, 210)
     IQ4_NL = (20, 32, 18)
+    IQ4_XS = (23, 256, 136)
+    IQ3_S = (21, 256, 110)
+    IQ3_XXS = (18, 256, 98)
+    IQ2_S = (22, 256, 82)
+    IQ2_XS = (17, 256, 74)
+    IQ2_XXS = (16, 256, 66)
+    IQ1_M = (29, 256, 56)
+    IQ1_S = (19, 256, 50)
+    TQ2_0 = (35, 256, 66)
+    TQ1_0 = (34, 256, 54)
+    MXFP4 = (39, 32, 17)
     Z4 = (1000, 32, 19)
     """Four bits around a zero point: d * (code - zero)."""
     S8 = (1001, 32, 36)
     """Q8_0 with a float32 scale."""
     F8 = (1002, 32, 36)
-    """e4m3fn numbers under a float32 scale, computed with as floats."""
+    """e4m3fn numbers under a float32 scale (below 2 ** 120), computed with as floats."""
 
     def __init__(self, ggml_id: int, block_size: int, block_bytes: int) -> None:
         self.ggml_id = ggml_id
