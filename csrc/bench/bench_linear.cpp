@@ -30,14 +30,20 @@ struct NamedFormat {
   const char* name;
   Format format;
 };
-constexpr NamedFormat kFormats[] = {{"F32", Format::F32},   {"F16", Format::F16},   {"BF16", Format::BF16},
-                                    {"Q4_0", Format::Q4_0}, {"Q4_1", Format::Q4_1}, {"Q5_0", Format::Q5_0},
-                                    {"Q5_1", Format::Q5_1}, {"Q8_0", Format::Q8_0}, {"Q4_K", Format::Q4_K},
-                                    {"Q5_K", Format::Q5_K}, {"Q6_K", Format::Q6_K}};
-const std::vector<Shape> kShapes = {{"Q4_1", 576, 576},   {"Q4_1", 576, 1536}, {"Q4_1", 1536, 576}, {"Q4_0", 576, 1536},
-                                    {"Q8_0", 576, 49152}, {"Q5_0", 896, 4864}, {"Q5_0", 640, 2048}, {"Q5_1", 896, 4864},
-                                    {"Q4_K", 4864, 896},  {"Q4_K", 2048, 640}, {"Q5_K", 4864, 896}, {"Q6_K", 4864, 896},
-                                    {"Q6_K", 2048, 640},  {"BF16", 576, 1536}, {"F16", 576, 1536},  {"F32", 576, 1536}};
+constexpr NamedFormat kFormats[] = {
+    {"F32", Format::F32},       {"F16", Format::F16},     {"BF16", Format::BF16}, {"F8", Format::F8},
+    {"Q4_0", Format::Q4_0},     {"Q4_1", Format::Q4_1},   {"Q5_0", Format::Q5_0}, {"Q5_1", Format::Q5_1},
+    {"Q8_0", Format::Q8_0},     {"Q2_K", Format::Q2_K},   {"Q3_K", Format::Q3_K}, {"Q4_K", Format::Q4_K},
+    {"Q5_K", Format::Q5_K},     {"Q6_K", Format::Q6_K},   {"Z4", Format::Z4},     {"S8", Format::S8},
+    {"IQ4_NL", Format::IQ4_NL}, {"MXFP4", Format::MXFP4},
+};
+const std::vector<Shape> kShapes = {
+    {"Q4_1", 576, 576},   {"Q4_1", 576, 1536},    {"Q4_1", 1536, 576},  {"Q4_0", 576, 1536},  {"Z4", 576, 1536},
+    {"Q8_0", 576, 49152}, {"S8", 576, 1536},      {"Q5_0", 896, 4864},  {"Q5_0", 640, 2048},  {"Q5_1", 896, 4864},
+    {"Q2_K", 4864, 896},  {"Q3_K", 4864, 896},    {"Q4_K", 4864, 896},  {"Q4_K", 2048, 640},  {"Q5_K", 4864, 896},
+    {"Q6_K", 4864, 896},  {"Q6_K", 2048, 640},    {"IQ4_NL", 896, 4864}, {"MXFP4", 896, 4864}, {"BF16", 576, 1536},
+    {"F16", 576, 1536},   {"F32", 576, 1536},     {"F8", 576, 1536},
+};
 const std::vector<int> kRows = {1, 2, 4, 8, 16, 32, 128};
 constexpr size_t kStreamBytes = 160u << 20;
 constexpr int kOutputsPerCall = 3072;

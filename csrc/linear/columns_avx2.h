@@ -56,6 +56,35 @@ using SameColumn = Ahead<sizeof(B) / B::kGroups, kLines<B>, _MM_HINT_T0>;
 template <class B, int shares>
 using NextColumn = Ahead<64 * kLines<B>, (kLines<B> + shares - 1) / shares, _MM_HINT_T1>;
 
+// A share of the memory that comes next, asked for at an even pace: `step` bytes per input.
+struct Share {
+  const uint8_t* next;
+  ptrdiff_t step;
+  OCTAVO_INLINE void ask(const uint8_t*) {
+    _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T0);
+    next += step;
+  }
+};
+
+// The passes over a stretch of `count` inputs, of which each asks for its share of the stretch of `bytes` that follows:
+// one that asked for all of it would wait for the memory, and the others leave it idle.
+struct Shares {
+  const uint8_t* begin;
+  size_t bytes;
+  int count, passes;
+  OCTAVO_INLINE Share of(int pass) const {
+    const size_t share = bytes / passes;
+    return {begin + share * pass, static_cast<ptrdiff_t>(share / count)};
+  }
+};
+
+// Of a processor that streams best left alone, what is asked for is there already.
+template <class Tag>
+OCTAVO_INLINE Shares shares_ahead(const FloatColumn<Tag>& stretch, int count, int passes) {
+  const size_t bytes = FloatColumn<Tag>::bytes(count);
+  return {stretch.data + (stream_distance() > 0 ? bytes : 0), bytes, count, passes};
+}
+
 // ---- outputs
 
 struct Output {

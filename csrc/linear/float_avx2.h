@@ -16,19 +16,34 @@ OCTAVO_INLINE __m256 load_weights(Float32Tag, const uint32_t* p) {
 OCTAVO_INLINE __m256 load_weights(Float16Tag, const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-// The numbers / 256, for the scales make up for it: see base/codes.h.
-OCTAVO_INLINE __m256 load_weights(Float8Tag, const uint8_t* p) {
-  const __m128i v = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(v, 7), _mm_set1_epi16(static_cast<int16_t>(0xbf80))));
-}
 OCTAVO_INLINE __m256 load_weights(BFloat16Tag, const uint16_t* p) {
   const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
 }
 
+// The weights of `vectors` vectors of channels.
+template <int vectors, class Tag>
+OCTAVO_INLINE void load_vectors(Tag tag, const typename Tag::Stored* p, __m256 (&weights)[vectors]) {
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; v++) weights[v] = load_weights(tag, p + 8 * v);
+}
+
+// Numbers / 256, for the scales make up for it: see base/codes.h.
+template <int vectors>
+OCTAVO_INLINE void load_vectors(Float8Tag, const uint8_t* p, __m256 (&weights)[vectors]) {
+  const __m256i kept = _mm256_set1_epi16(static_cast<int16_t>(0xbf80));
+#pragma GCC unroll 2
+  for (int v = 0; v < vectors; v += 2) {
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * v)));
+    const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(wide, 7), kept);
+    weights[v] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+    weights[v + 1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+  }
+}
+
 constexpr int kFloatRows = 6;
 constexpr int kWidenRows = 25;      // rows from which narrow weights are widened once instead of by every part
-constexpr int kFloatStretch = 256;  // inputs of half a tile at once: 16 KiB of floats
+constexpr int kFloatStretch = 96;   // inputs of half a tile at once
 
 // Half a tile, widened.
 struct WidenedHalf {
@@ -55,7 +70,7 @@ template <class Tag, int vectors>
 struct VectorScales {
   template <class Column>
   VectorScales(const Column&, int, int) {}
-  OCTAVO_INLINE __m256 scaled(__m256 weights, int) const { return weights; }
+  OCTAVO_INLINE void scale(__m256 (&)[vectors]) const {}
 };
 template <int vectors>
 struct VectorScales<Float8Tag, vectors> {
@@ -64,14 +79,16 @@ struct VectorScales<Float8Tag, vectors> {
     const float* scales = column.group(i).d + channel;
     for (int v = 0; v < vectors; v++) d[v] = _mm256_mul_ps(_mm256_loadu_ps(scales + 8 * v), _mm256_set1_ps(256.0f));
   }
-  OCTAVO_INLINE __m256 scaled(__m256 weights, int v) const { return _mm256_mul_ps(weights, d[v]); }
+  OCTAVO_INLINE void scale(__m256 (&weights)[vectors]) const {
+    for (int v = 0; v < vectors; v++) weights[v] = _mm256_mul_ps(weights[v], d[v]);
+  }
 };
 
-// acc[R][kFloatChannels] += x[R][count] * the weights of `vectors` vectors of channels from `channel` on; asks for the
-// memory `distance` bytes ahead, one input's worth per input.
-template <class Asked, int R, int vectors, class Column>
+// acc[R][kFloatChannels] += x[R][count] * the weights of `vectors` vectors of channels from `channel` on, asking for
+// memory at every input.
+template <int R, int vectors, class Column, class Asked>
 __attribute__((noinline)) void add_inputs(Column column, int channel, const FloatRows& x, int count, float* acc,
-                                          ptrdiff_t distance) {
+                                          Asked asked) {
   using Tag = typename Reads<Column>::Tag;
   const int run = kHasScales<Tag> ? kGroup : count;
   __m256 sums[R][vectors];
@@ -87,10 +104,10 @@ __attribute__((noinline)) void add_inputs(Column column, int channel, const Floa
     const VectorScales<Tag, vectors> scales(column, begin, channel);
     const auto* w = column.at(begin) + channel;
     for (int i = begin; i < begin + run; i++, w += Reads<Column>::stride) {
-      Asked::ask(reinterpret_cast<const uint8_t*>(w) + distance);
+      asked.ask(reinterpret_cast<const uint8_t*>(w));
       __m256 weights[vectors];
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) weights[v] = scales.scaled(load_weights(Tag{}, w + 8 * v), v);
+      load_vectors<vectors>(Tag{}, w, weights);
+      scales.scale(weights);
 #pragma GCC unroll 8
       for (int r = 0; r < R; r++) {
         const __m256 input = _mm256_broadcast_ss(row[r] + i);
@@ -106,71 +123,87 @@ __attribute__((noinline)) void add_inputs(Column column, int channel, const Floa
   }
 }
 
+// The column that streams by, `distance` bytes ahead, one input's worth per input.
 template <class Tag>
-using SameStream = Ahead<0, (Reads<FloatColumn<Tag>>::bytes + 63) / 64, _MM_HINT_T0>;
+struct SameStream {
+  ptrdiff_t distance;
+  OCTAVO_INLINE void ask(const uint8_t* w) const {
+    Ahead<0, (Reads<FloatColumn<Tag>>::bytes + 63) / 64, _MM_HINT_T0>::ask(w + distance);
+  }
+};
 
 // Half a tile (two vectors) for up to six rows.
-template <class Asked, class Column>
-void add_half_tile(const Column& column, int channel, const FloatRows& x, int count, float* acc) {
-  const ptrdiff_t distance = stream_distance();
+template <class Column>
+void add_half_tile(const Column& column, int channel, const FloatRows& x, int count, float* acc, Share share) {
   switch (x.rows) {
-    case 1: return add_inputs<Asked, 1, 2>(column, channel, x, count, acc, distance);
-    case 2: return add_inputs<Asked, 2, 2>(column, channel, x, count, acc, distance);
-    case 3: return add_inputs<Asked, 3, 2>(column, channel, x, count, acc, distance);
-    case 4: return add_inputs<Asked, 4, 2>(column, channel, x, count, acc, distance);
-    case 5: return add_inputs<Asked, 5, 2>(column, channel, x, count, acc, distance);
-    default: return add_inputs<Asked, 6, 2>(column, channel, x, count, acc, distance);
+    case 1: return add_inputs<1, 2>(column, channel, x, count, acc, share);
+    case 2: return add_inputs<2, 2>(column, channel, x, count, acc, share);
+    case 3: return add_inputs<3, 2>(column, channel, x, count, acc, share);
+    case 4: return add_inputs<4, 2>(column, channel, x, count, acc, share);
+    case 5: return add_inputs<5, 2>(column, channel, x, count, acc, share);
+    default: return add_inputs<6, 2>(column, channel, x, count, acc, share);
   }
 }
 
-// All rows in equal parts of at most six; the first part asks for the memory ahead.
-template <class Asked, class Column>
-void add_rows(const Column& column, int channel, const FloatRows& x, int count, float* acc) {
-  const int parts = (x.rows + kFloatRows - 1) / kFloatRows, size = (x.rows + parts - 1) / parts;
-  add_half_tile<Asked>(column, channel, FloatRows{x.x, x.ldx, size}, count, acc);
-  for (int row = size; row < x.rows; row += size) {
-    const FloatRows part{x.x + row * x.ldx, x.ldx, smaller(size, x.rows - row)};
-    add_half_tile<Nothing>(column, channel, part, count, acc + row * kFloatChannels);
+// Rows in equal parts of at most six.
+struct Parts {
+  int rows, count, size;
+  explicit Parts(int rows_) : rows(rows_), count((rows + kFloatRows - 1) / kFloatRows), size((rows + count - 1) / count) {}
+};
+
+// Half a tile for all rows, part after part; the first is pass `pass` of the stretch.
+template <class Column>
+void add_rows(const Column& column, int channel, const FloatRows& x, int count, float* acc, const Shares& shares,
+              int pass) {
+  const Parts parts(x.rows);
+  for (int row = 0; row < x.rows; row += parts.size, pass++) {
+    const FloatRows part{x.x + row * x.ldx, x.ldx, smaller(parts.size, x.rows - row)};
+    add_half_tile(column, channel, part, count, acc + row * kFloatChannels, shares.of(pass));
   }
 }
 
-template <class Asked, class Tag>
+template <class Tag>
 void widen_half(const FloatColumn<Tag>& column, int channel, int count, float* to) {
-  const ptrdiff_t distance = stream_distance();
   const int run = kHasScales<Tag> ? kGroup : count;
   for (int begin = 0; begin < count; begin += run) {
     const VectorScales<Tag, 2> scales(column, begin, channel);
     const auto* from = column.at(begin) + channel;
     for (int i = 0; i < run; i++, from += kFloatChannels, to += 16) {
-      Asked::ask(reinterpret_cast<const uint8_t*>(from) + distance);
-      for (int v = 0; v < 2; v++) _mm256_storeu_ps(to + 8 * v, scales.scaled(load_weights(Tag{}, from + 8 * v), v));
+      __m256 weights[2];
+      load_vectors<2>(Tag{}, from, weights);
+      scales.scale(weights);
+      for (int v = 0; v < 2; v++) _mm256_storeu_ps(to + 8 * v, weights[v]);
     }
   }
 }
 
 // Adds half a tile's stretch to all rows.
-template <class Asked, class Tag>
-void add_half_stretch(const FloatColumn<Tag>& column, int channel, const FloatRows& x, int count, float* acc) {
+template <class Tag>
+void add_half_stretch(const FloatColumn<Tag>& column, int channel, const FloatRows& x, int count, float* acc,
+                      const Shares& shares, int pass) {
   if (x.rows < kWidenRows || sizeof(typename Tag::Stored) == 4) {
-    return add_rows<Asked>(column, channel, x, count, acc);
+    return add_rows(column, channel, x, count, acc, shares, pass);
   }
   alignas(64) float widened[kFloatStretch * 16];
-  widen_half<Asked>(column, channel, count, widened);
-  add_rows<Nothing>(WidenedHalf{widened}, 0, x, count, acc);
+  widen_half(column, channel, count, widened);
+  add_rows(WidenedHalf{widened}, 0, x, count, acc, shares, pass);
 }
 
 // Sums of x.rows rows for one tile column of k inputs, acc[rows][kFloatChannels].
 template <class Tag>
 void sum_column(const FloatColumn<Tag>& column, int k, const FloatRows& x, float* acc) {
-  using Asked = SameStream<Tag>;
+  const SameStream<Tag> ahead{stream_distance()};
   __builtin_memset(acc, 0, sizeof(float) * kFloatChannels * x.rows);
-  if (x.rows == 1) return add_inputs<Asked, 1, 4>(column, 0, x, k, acc, stream_distance());
-  if (x.rows == 2) return add_inputs<Asked, 2, 4>(column, 0, x, k, acc, stream_distance());
+  if (x.rows == 1) return add_inputs<1, 4>(column, 0, x, k, acc, ahead);
+  if (x.rows == 2) return add_inputs<2, 4>(column, 0, x, k, acc, ahead);
+  const int passes = 2 * Parts(x.rows).count;
   for (int i = 0; i < k; i += kFloatStretch) {
     const int count = smaller(kFloatStretch, k - i);
     const FloatRows part{x.x + i, x.ldx, x.rows};
-    add_half_stretch<Asked>(column.from(i), 0, part, count, acc);
-    add_half_stretch<Nothing>(column.from(i), 16, part, count, acc + 16);
+    const FloatColumn<Tag> stretch = column.from(i);
+    const Shares shares = shares_ahead(stretch, count, passes);
+    add_half_stretch(stretch, 0, part, count, acc, shares, 0);
+    add_half_stretch(stretch, 16, part, count, acc + 16, shares, passes / 2);
   }
 }
 

@@ -28,18 +28,26 @@ OCTAVO_INLINE __m512 load_weights(BFloat16Tag, const uint16_t* p) {
   const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
 }
-// The numbers / 256, for the scales make up for it: see base/codes.h.
-OCTAVO_INLINE __m512 load_weights(Float8Tag, const uint8_t* p) {
-  const __m256i v = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return _mm512_cvtph_ps(
-      _mm256_and_si256(_mm256_slli_epi16(v, 7), _mm256_set1_epi16(static_cast<int16_t>(0xbf80))));
+// The weights of a tile column's channels.
+template <class Tag>
+OCTAVO_INLINE void load_vectors(Tag tag, const typename Tag::Stored* p, __m512 (&weights)[kVectors]) {
+  for (int v = 0; v < kVectors; v++) weights[v] = load_weights(tag, p + 16 * v);
+}
+
+// Numbers / 256, for the scales make up for it: see base/codes.h.
+OCTAVO_INLINE void load_vectors(Float8Tag, const uint8_t* p, __m512 (&weights)[kVectors]) {
+  const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  const __m512i halves =
+      _mm512_and_si512(_mm512_slli_epi16(wide, 7), _mm512_set1_epi16(static_cast<int16_t>(0xbf80)));
+  weights[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+  weights[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
 
 // The scales of 32 inputs from i on, or of all.
 template <class Tag>
 struct VectorScales {
   VectorScales(const FloatColumn<Tag>&, int) {}
-  OCTAVO_INLINE __m512 scaled(__m512 weights, int) const { return weights; }
+  OCTAVO_INLINE void scale(__m512 (&)[kVectors]) const {}
 };
 template <>
 struct VectorScales<Float8Tag> {
@@ -48,7 +56,9 @@ struct VectorScales<Float8Tag> {
     const float* scales = column.group(i).d;
     for (int v = 0; v < kVectors; v++) d[v] = _mm512_mul_ps(_mm512_loadu_ps(scales + 16 * v), _mm512_set1_ps(256.0f));
   }
-  OCTAVO_INLINE __m512 scaled(__m512 weights, int v) const { return _mm512_mul_ps(weights, d[v]); }
+  OCTAVO_INLINE void scale(__m512 (&weights)[kVectors]) const {
+    for (int v = 0; v < kVectors; v++) weights[v] = _mm512_mul_ps(weights[v], d[v]);
+  }
 };
 
 // What to ask for while a column streams by, one input's worth per input: into the second-level cache, then from there
@@ -62,9 +72,10 @@ struct FloatStream {
   }
 };
 
-// acc[R][kFloatChannels] += x[R][count] * weights.
-template <class Asked, int R, class Tag>
-__attribute__((noinline)) void add_inputs(FloatColumn<Tag> column, const FloatRows& x, int count, float* acc) {
+// acc[R][kFloatChannels] += x[R][count] * weights, asking for memory at every input.
+template <int R, class Tag, class Asked>
+__attribute__((noinline)) void add_inputs(FloatColumn<Tag> column, const FloatRows& x, int count, float* acc,
+                                          Asked asked) {
   const int run = kHasScales<Tag> ? kGroup : count;
   __m512 sums[R][kVectors];
 #pragma GCC unroll 8
@@ -78,9 +89,10 @@ __attribute__((noinline)) void add_inputs(FloatColumn<Tag> column, const FloatRo
     const VectorScales<Tag> scales(column, begin);
     const auto* w = column.at(begin);
     for (int i = begin; i < begin + run; i++, w += kFloatChannels) {
-      Asked::ask(reinterpret_cast<const uint8_t*>(w));
+      asked.ask(reinterpret_cast<const uint8_t*>(w));
       __m512 weights[kVectors];
-      for (int v = 0; v < kVectors; v++) weights[v] = scales.scaled(load_weights(Tag{}, w + 16 * v), v);
+      load_vectors(Tag{}, w, weights);
+      scales.scale(weights);
 #pragma GCC unroll 8
       for (int r = 0; r < R; r++) {
         const __m512 input = _mm512_set1_ps(row[r][i]);
@@ -94,70 +106,67 @@ __attribute__((noinline)) void add_inputs(FloatColumn<Tag> column, const FloatRo
   }
 }
 
-template <class Asked, class Tag>
-void add_part(const FloatColumn<Tag>& column, const FloatRows& x, int count, float* acc) {
+template <class Tag, class Asked>
+void add_part(const FloatColumn<Tag>& column, const FloatRows& x, int count, float* acc, Asked asked) {
   switch (x.rows) {
-    case 1: return add_inputs<Asked, 1>(column, x, count, acc);
-    case 2: return add_inputs<Asked, 2>(column, x, count, acc);
-    case 3: return add_inputs<Asked, 3>(column, x, count, acc);
-    case 4: return add_inputs<Asked, 4>(column, x, count, acc);
-    case 5: return add_inputs<Asked, 5>(column, x, count, acc);
-    case 6: return add_inputs<Asked, 6>(column, x, count, acc);
-    case 7: return add_inputs<Asked, 7>(column, x, count, acc);
-    default: return add_inputs<Asked, 8>(column, x, count, acc);
+    case 1: return add_inputs<1>(column, x, count, acc, asked);
+    case 2: return add_inputs<2>(column, x, count, acc, asked);
+    case 3: return add_inputs<3>(column, x, count, acc, asked);
+    case 4: return add_inputs<4>(column, x, count, acc, asked);
+    case 5: return add_inputs<5>(column, x, count, acc, asked);
+    case 6: return add_inputs<6>(column, x, count, acc, asked);
+    case 7: return add_inputs<7>(column, x, count, acc, asked);
+    default: return add_inputs<8>(column, x, count, acc, asked);
   }
 }
 
-// All rows in equal parts of at most eight; the first part asks for the memory ahead.
-template <class Asked, class Tag>
-void add_rows(const FloatColumn<Tag>& column, const FloatRows& x, int count, float* acc) {
-  const int parts = (x.rows + kFloatRows - 1) / kFloatRows, size = (x.rows + parts - 1) / parts;
-  add_part<Asked>(column, FloatRows{x.x, x.ldx, size}, count, acc);
-  for (int row = size; row < x.rows; row += size) {
+// A stretch for all rows in equal parts of at most eight, of which each asks for its share of the next.
+template <class Tag>
+void add_rows(const FloatColumn<Tag>& column, const FloatRows& x, int count, float* acc, const Shares& shares) {
+  const int size = (x.rows + shares.passes - 1) / shares.passes;
+  for (int row = 0; row < x.rows; row += size) {
     const FloatRows part{x.x + row * x.ldx, x.ldx, smaller(size, x.rows - row)};
-    add_part<Nothing>(column, part, count, acc + row * kFloatChannels);
+    add_part(column, part, count, acc + row * kFloatChannels, shares.of(row / size));
   }
 }
 
-template <class Asked, class Tag>
+template <class Tag>
 void widen(const FloatColumn<Tag>& column, int count, float* to) {
   const int run = kHasScales<Tag> ? kGroup : count;
   for (int begin = 0; begin < count; begin += run) {
     const VectorScales<Tag> scales(column, begin);
     const auto* from = column.at(begin);
     for (int i = 0; i < run; i++, from += kFloatChannels, to += kFloatChannels) {
-      Asked::ask(reinterpret_cast<const uint8_t*>(from));
-      for (int v = 0; v < kVectors; v++) {
-        _mm512_storeu_ps(to + 16 * v, scales.scaled(load_weights(Tag{}, from + 16 * v), v));
-      }
+      __m512 weights[kVectors];
+      load_vectors(Tag{}, from, weights);
+      scales.scale(weights);
+      for (int v = 0; v < kVectors; v++) _mm512_storeu_ps(to + 16 * v, weights[v]);
     }
   }
 }
 
-template <class Asked, class Tag>
-void add_stretch(const FloatColumn<Tag>& column, const FloatRows& x, int count, float* acc) {
-  if (x.rows < kWidenRows || sizeof(typename Tag::Stored) == 4) return add_rows<Asked>(column, x, count, acc);
+template <class Tag>
+void add_stretch(const FloatColumn<Tag>& column, const FloatRows& x, int count, float* acc, const Shares& shares) {
+  if (x.rows < kWidenRows || sizeof(typename Tag::Stored) == 4) return add_rows(column, x, count, acc, shares);
   alignas(64) float widened[kFloatStretch * kFloatChannels];
-  widen<Asked>(column, count, widened);
-  const FloatColumn<Float32Tag> floats{reinterpret_cast<const uint8_t*>(widened)};
-  add_rows<Nothing>(floats, x, count, acc);
-}
-
-template <class Asked, class Tag>
-void sum_stretches(const FloatColumn<Tag>& column, int k, const FloatRows& x, float* acc) {
-  const int stretch = x.rows <= kFloatRows ? k : kFloatStretch;
-  for (int i = 0; i < k; i += stretch) {
-    const FloatRows part{x.x + i, x.ldx, x.rows};
-    add_stretch<Asked>(column.from(i), part, smaller(stretch, k - i), acc);
-  }
+  widen(column, count, widened);
+  add_rows(FloatColumn<Float32Tag>{reinterpret_cast<const uint8_t*>(widened)}, x, count, acc, shares);
 }
 
 // Sums of x.rows rows for one tile column of k inputs, acc[rows][kFloatChannels].
 template <class Tag>
 void sum_column(const FloatColumn<Tag>& column, int k, const FloatRows& x, float* acc) {
   __builtin_memset(acc, 0, sizeof(float) * kFloatChannels * x.rows);
-  if (stream_distance() > 0) return sum_stretches<FloatStream<Tag>>(column, k, x, acc);
-  sum_stretches<Nothing>(column, k, x, acc);
+  if (x.rows <= kFloatRows) {
+    if (stream_distance() > 0) return add_part(column, x, k, acc, FloatStream<Tag>{});
+    return add_part(column, x, k, acc, Nothing{});
+  }
+  const int passes = (x.rows + kFloatRows - 1) / kFloatRows;
+  for (int i = 0; i < k; i += kFloatStretch) {
+    const int count = smaller(kFloatStretch, k - i);
+    const FloatColumn<Tag> stretch = column.from(i);
+    add_stretch(stretch, {x.x + i, x.ldx, x.rows}, count, acc, shares_ahead(stretch, count, passes));
+  }
 }
 
 }  // namespace
