@@ -1,7 +1,8 @@
 // Float formats on AVX2: one accumulator per output, inputs ascending, so any blocking gives the same bits.
 //
 // One or two rows: 32 channels (four vectors) per row while the column streams by, widened on the fly. More rows: six
-// rows x two vectors, stretch after stretch of half the column in L1. Included by linear_avx2.cpp only.
+// rows x two vectors, stretch after stretch of half the column, while each pass asks for its share of the next stretch.
+// Included by linear_avx2.cpp only.
 #pragma once
 #include <immintrin.h>
 

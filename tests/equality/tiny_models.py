@@ -38,7 +38,7 @@ FORMATS = {
     ),
     "Q2_K": TinyModel(tensor_type=Q.Q2_K, hidden=256, heads=4, kv_heads=4, head_dim=64, intermediate=256),
     "Q3_K": TinyModel(tensor_type=Q.Q3_K, hidden=256, heads=4, kv_heads=1, head_dim=128, intermediate=256),
-    "IQ4_NL": TinyModel(tensor_type=Q.IQ4_NL, heads=4, kv_heads=1, head_dim=96),
+    "IQ4_NL, MXFP4": TinyModel(tensor_type=Q.IQ4_NL, embedding_type=Q.MXFP4, heads=4, kv_heads=1, head_dim=96),
     "gpt2, Q4_0": TinyModel(
         architecture="gpt2",
         tensor_type=Q.Q4_0,
@@ -62,7 +62,8 @@ FORMATS = {
         architecture="gemma3", tensor_type=Q.BF16, heads=4, kv_heads=2, head_dim=64, window=5, window_period=3, layers=4
     ),
 }
-"""Every tensor type that can be loaded, head sizes 64, 80, 96, 128 and 256, heads per KV head from 1 to 11."""
+"""Every tensor type that is computed with as a file stores it, head sizes 64, 80, 96, 128 and 256, heads per KV head
+from 1 to 11."""
 
 POISONABLE = {
     "int8 activations": TinyModel(
