@@ -20,6 +20,7 @@ from octavo.model.program import (
     RmsNorm,
     Rope,
     RopeSpec,
+    Scale,
 )
 from tests.execution.native.rig import ISAS, OpRig, Setting, bits
 
@@ -130,6 +131,15 @@ def test_add(width: int) -> None:
     x, y = random(width), random(width, seed=1)
     rig = OpRig({"x": x, "y": y}, [Add(x="x", y="y", out="y")])
     np.testing.assert_array_equal(run_everywhere(rig, "y"), x + y)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_scale(width: int) -> None:
+    x, factor = random(width, size=3.0), 0.22
+    rig = OpRig({"x": x}, [Scale(x="x", out="x", factor=factor)])
+    np.testing.assert_array_equal(run_everywhere(rig, "x"), x * np.float32(factor))
+    apart = OpRig({"x": x}, [Scale(x="x", out="y", factor=factor)], extra_buffers={"y": width})
+    np.testing.assert_array_equal(bits(apart.run("y")), bits(rig.run("x")))
 
 
 @pytest.mark.parametrize(("head_dim", "rotary_dim"), [(64, 64), (80, 32), (16, 10), (256, 256), (8, 2)])

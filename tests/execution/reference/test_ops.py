@@ -25,6 +25,7 @@ from octavo.model.program import (
     RmsNorm,
     Rope,
     RopeSpec,
+    Scale,
     SelectRows,
 )
 
@@ -207,6 +208,7 @@ def test_add_may_write_what_it_reads(rng: np.random.Generator) -> None:
     m = machine(rng, y=y)
     x = m.buffers["x"].copy()
     assert (run(m, Add(x="x", y="y", out="x"), "x") == x + y).all()
+    assert (run(m, Scale(x="y", out="y", factor=0.3), "y") == y * np.float32(0.3)).all()
 
 
 def test_select_rows_and_capped_logits(rng: np.random.Generator) -> None:
