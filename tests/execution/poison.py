@@ -10,21 +10,30 @@ TOKENS_PER_RUN = 128
 
 
 def poison(executor: ProgramExecutor, token_id: int, blocks: Sequence[int]) -> None:
-    """Fills blocks with NaN, in all layers, by running a token that gives nothing else (its embedding is NaN)."""
+    """Fills blocks with NaN, in all layers: one by running a token that gives nothing else (its embedding is NaN), the
+    others by copying that one."""
+    for block in blocks[:1]:
+        _fill(executor, token_id, block)
+        for group in range(len(executor.layout.groups)):
+            data = np.empty(executor.block_bytes(group), np.uint8)
+            executor.read_block(group, block, data)
+            for other in blocks[1:]:
+                executor.write_block(group, other, data)
+
+
+def _fill(executor: ProgramExecutor, token_id: int, block: int) -> None:
     size, groups = executor.layout.block_size, len(executor.layout.groups)
-    per_run = max(1, TOKENS_PER_RUN // size)
-    for start in range(0, len(blocks), per_run):
-        table = np.array(blocks[start : start + per_run], np.int32)
-        count = min(TOKENS_PER_RUN, len(table) * size)
-        slots = (table[:, None] * size + np.arange(size, dtype=np.int32)).reshape(-1)[:count]
+    for first in range(0, size, TOKENS_PER_RUN):
+        positions = np.arange(first, min(first + TOKENS_PER_RUN, size), dtype=np.int32)
+        count = len(positions)
         executor.run(
             StepBatch(
                 token_ids=np.full(count, token_id, np.int32),
-                positions=np.arange(count, dtype=np.int32),
+                positions=positions,
                 seq_starts=np.array([0, count], np.int32),
-                context_lens=np.array([count], np.int32),
-                block_tables=np.ascontiguousarray(np.broadcast_to(table, (groups, 1, len(table)))),
-                slot_mapping=np.ascontiguousarray(np.broadcast_to(slots, (groups, count))),
+                context_lens=np.array([first + count], np.int32),
+                block_tables=np.full((groups, 1, 1), block, np.int32),
+                slot_mapping=np.ascontiguousarray(np.broadcast_to(block * size + positions, (groups, count))),
                 logit_rows=np.zeros(0, np.int32),
             )
         )
