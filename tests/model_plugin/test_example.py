@@ -11,9 +11,7 @@ import pytest
 
 from octavo import LLM, SamplingParams
 from octavo.errors import ModelFileError, UnsupportedModelError
-from octavo.execution.loader.tiny.hf_model import write_safetensors
-from octavo.execution.loader.tiny.weights import Stored
-from octavo.execution.quant import TensorType
+from octavo.execution.loader.safetensors_writer import SafeTensor, write_safetensors
 from octavo.model.registry import define_model
 from tests.model_plugin.example import CONFIG, EXAMPLE, header
 
@@ -31,13 +29,13 @@ def write_checkpoint(folder: Path) -> Path:
     """A model of random weights, its tensors those that the plug-in asks for."""
     definition = define_model(header())
     rng = np.random.default_rng(0)
-    tensors = {
-        definition.sources[name].name: (rng.standard_normal(weight.shape) * 0.3).astype(np.float32)
-        for name, weight in definition.program.weights.items()
-    }
-    stored = {name: Stored(TensorType.F32, x.shape, x.reshape(-1).view(np.uint8)) for name, x in tensors.items()}
+    tensors = []
+    for name, weight in definition.program.weights.items():
+        values = (rng.standard_normal(weight.shape) * 0.3).astype(np.float32)
+        stored = definition.sources[name].name
+        tensors.append(SafeTensor(stored, "F32", weight.shape, [values.reshape(-1).view(np.uint8)]))
     folder.mkdir()
-    write_safetensors(folder / "model.safetensors", stored)
+    write_safetensors(folder / "model.safetensors", tensors)
     (folder / "config.json").write_text(json.dumps(CONFIG))
     return folder
 
