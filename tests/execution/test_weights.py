@@ -1,5 +1,6 @@
 """From a checkpoint to weights: both formats, number formats, and what is wrong with a file."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.execution.loader import Checkpoint, TensorInfo, open_checkpoint
+from octavo.execution.loader.checkpoint import IntegerTensor
 from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 from octavo.execution.quant import NATIVE_TYPES, TensorType
 from octavo.execution.weights import LoadedWeight, checkpoint_header, load_model, weight_bytes
@@ -34,8 +36,15 @@ class Edited:
     def format(self) -> str:
         return self.base.format
 
+    @property
+    def code_tensors(self) -> Mapping[str, IntegerTensor]:
+        return self.base.code_tensors
+
     def raw(self, name: str) -> np.ndarray:
         return self.base.raw(name)
+
+    def codes(self, name: str) -> np.ndarray:
+        return self.base.codes(name)
 
     def float32(self, name: str) -> np.ndarray:
         return self.base.float32(name)
@@ -160,3 +169,61 @@ def test_an_untied_model_needs_its_output_matrix(tmp_path: Path) -> None:
     assert "output" in load_model(base)[1]
     with pytest.raises(ModelFileError, match=r"lm_head\.weight"):
         load_model(edited(base, without="lm_head.weight"))
+
+
+@pytest.mark.parametrize("dtype", ["BOOL", "U8", "F32"])
+def test_causal_masks_of_old_gpt2_files_are_let_be(tmp_path: Path, dtype: str) -> None:
+    """They stand among the weights, in the dtype of the day."""
+    folder = write_tiny_model(tmp_path / "old", TinyModel(architecture="gpt2", kv_heads=4), format="safetensors")
+    plain = load_model(open_checkpoint([folder / "model.safetensors"]))
+    add_tensor(folder / "model.safetensors", "transformer.h.0.attn.bias", dtype, (1, 1, 4, 4))
+    assert load_model(open_checkpoint([folder / "model.safetensors"]))[0] == plain[0]
+
+
+def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path / "old", TinyModel(architecture="gpt2", kv_heads=4), format="safetensors")
+    path = folder / "model.safetensors"
+    add_tensor(path, "transformer.h.0.attn.table", "U8", (4, 4))
+    with pytest.raises(UnsupportedModelError, match=r"would leave out of .*transformer\.h\.0\.attn\.table"):
+        load_model(open_checkpoint([path]))
+
+
+@pytest.mark.parametrize("name", ["mlp.c_fc.weight", "ln_1.bias"])
+def test_a_weight_of_whole_numbers_is_refused(tmp_path: Path, name: str) -> None:
+    folder = write_tiny_model(tmp_path / "odd", TinyModel(architecture="gpt2", kv_heads=4), format="safetensors")
+    path = folder / "model.safetensors"
+    tensor = f"transformer.h.1.{name}"
+    shape = open_checkpoint([path]).tensors[tensor].shape
+    header, data = split_file(path)
+    del header[tensor]
+    write_file(path, header, data)
+    add_tensor(path, tensor, "U8", shape)
+    with pytest.raises(UnsupportedModelError, match=rf"'{tensor}' is stored as U8, and config\.json does not say"):
+        load_model(open_checkpoint([path]))
+
+
+def split_file(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Header and tensor data of a safetensors file."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def write_file(path: Path, header: dict[str, Any], data: bytes) -> None:
+    """With the tensors of the header one after the other."""
+    kept, placed = b"", {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            piece = data[slice(*entry["data_offsets"])]
+            placed[name] = {**entry, "data_offsets": [len(kept), len(kept) + len(piece)]}
+            kept += piece
+    text = json.dumps(placed).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + kept)
+
+
+def add_tensor(path: Path, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    """Zeros, behind all others."""
+    header, data = split_file(path)
+    size = int(np.prod(shape)) * (4 if dtype == "F32" else 1)
+    entry = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(data), len(data) + size]}
+    write_file(path, {**header, name: entry}, data + bytes(size))

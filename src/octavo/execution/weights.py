@@ -14,7 +14,7 @@ from octavo.execution.quant import TensorType, dequantize, to_native
 from octavo.execution.quant_methods import encode, packed_weights, tell_of_kv_scales
 from octavo.execution.weight_parts import StoredMatrix, matrix_part, vector_part
 from octavo.model.header import CheckpointHeader, Naming
-from octavo.model.program import Embed, Program, Weight
+from octavo.model.program import Embed, EmbedPositions, Program, Weight
 from octavo.model.registry import define_model
 from octavo.model.sources import UnpermuteHeads, WeightSource
 
@@ -78,7 +78,7 @@ def load_model(checkpoint: Checkpoint, context: int | None = None) -> tuple[Prog
 def _check_tables(program: Program, weights: Mapping[str, LoadedWeight]) -> None:
     """Rows of an embedding are taken as they stand."""
     for op in program.ops:
-        if isinstance(op, Embed) and weights[op.weight].input_order is not None:
+        if isinstance(op, Embed | EmbedPositions) and weights[op.weight].input_order is not None:
             raise UnsupportedModelError(
                 f"{program.name}: the embedding table {op.weight} is quantised with its inputs in another order"
                 " (g_idx), which Octavo reads for linear layers only. Take a model whose embeddings are not quantised"
@@ -114,12 +114,14 @@ def checkpoint_header(checkpoint: Checkpoint) -> CheckpointHeader:
     plain, short, long = (_divisors(checkpoint, name) for name in _ROPE_FACTORS)
     first = next(iter(checkpoint.tensors.values()), None)
     packed = packed_weights(checkpoint)
-    shapes = {name: info.shape for name, info in checkpoint.tensors.items() if name not in packed.hidden}
+    shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
+    shapes |= {name: info.shape for name, info in checkpoint.code_tensors.items()}
+    alone = {name: shape for name, shape in shapes.items() if name not in packed.hidden}
     return CheckpointHeader(
         path="checkpoint" if first is None else str(first.file),
         naming=Naming(checkpoint.format),
         metadata=metadata,
-        shapes=shapes | {name: weight.shape for name, weight in packed.weights.items()},
+        shapes=alone | {name: weight.shape for name, weight in packed.weights.items()},
         rope_factors=plain,
         short_rope_factors=short,
         long_rope_factors=long,
@@ -177,6 +179,7 @@ def _load(
     checkpoint: Checkpoint, read: Callable[[str], StoredMatrix], source: WeightSource, weight: Weight
 ) -> LoadedWeight:
     if len(weight.shape) == 1:
+        _require_floats(checkpoint, source.name)
         return _vector(checkpoint.float32(source.name), source, weight)
     stored = read(source.name)
     part = matrix_part(stored, source.transform, weight.shape)
@@ -195,9 +198,18 @@ def _matrix_reader(checkpoint: Checkpoint) -> Callable[[str], StoredMatrix]:
     def read(name: str) -> StoredMatrix:
         if name in packed:
             return encode(name, packed[name].read())
+        _require_floats(checkpoint, name)
         return StoredMatrix(name, checkpoint.tensors[name].type, checkpoint.raw(name))
 
     return read
+
+
+def _require_floats(checkpoint: Checkpoint, name: str) -> None:
+    """No weight is made of whole numbers that nothing says how to read."""
+    if name in checkpoint.code_tensors:
+        info = checkpoint.code_tensors[name]
+        problem = f"tensor {name!r} is stored as {info.stored}, and config.json does not say how to read that"
+        raise UnsupportedModelError(f"{info.file}: {problem}")
 
 
 def _vector(values: npt.NDArray[np.float32], source: WeightSource, weight: Weight) -> LoadedWeight:

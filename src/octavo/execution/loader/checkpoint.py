@@ -71,7 +71,7 @@ class Checkpoint(Protocol):
 
     @property
     def code_tensors(self) -> Mapping[str, IntegerTensor]:
-        """Codes of which quantised weights are made, where the metadata says how; they are not among `tensors`."""
+        """Codes of which quantised weights are made, where the metadata says how, else masks; not among `tensors`."""
         ...
 
     def codes(self, name: str) -> NDArray[Any]:

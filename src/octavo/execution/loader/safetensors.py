@@ -45,6 +45,8 @@ _CODE_TYPES: Mapping[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
 }
 """Of tensors that quantised weights are made of."""
+_MASK_TYPES: Mapping[str, np.dtype[Any]] = {"BOOL": np.dtype(np.bool_), "U8": np.dtype("u1")}
+"""Of causal masks, which old files store among the weights. Who reads weights refuses those that have no use."""
 QUANTISATION_KEYS = ("quantization_config", "compression_config")
 """Keys of config.json that say how weights are made of codes. The second is what old files call the first."""
 _OTHER_DTYPES = frozenset(
@@ -145,7 +147,8 @@ def _tensor_info(file: MappedFile, name: str, entry: Any, data_start: int, kinds
     dtype, others = entry.get("dtype"), kinds.of(name)
     if not isinstance(dtype, str):
         raise file.bad(8, f"tensor {name!r} has the unknown dtype {dtype!r}. Fetch the file again")
-    kind = others[dtype] if dtype in others else _tensor_type(file, name, dtype, others)
+    readable = {**_MASK_TYPES, **others}
+    kind = readable[dtype] if dtype in readable else _tensor_type(file, name, dtype, others)
     shape = _naturals(file, name, "shape", entry.get("shape"))
     offsets = _naturals(file, name, "data_offsets", entry.get("data_offsets"))
     nbytes = prod(shape) * (kind.block_bytes if isinstance(kind, TensorType) else kind.itemsize)
