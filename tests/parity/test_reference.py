@@ -37,12 +37,12 @@ class Share:
 
 
 SHARES = [
-    Share("smollm2", ("story_1500",), "python", 700),
+    Share("smollm2", ("story_1500",), "python", 700, every=2),
     pytest.param(
-        Share("gemma3", ("story_exact505", "log_exact513", "code_1500"), "english", 600, every=2),
+        Share("gemma3", ("story_exact505", "log_exact513", "code_1500"), "english", 400, every=2),
         marks=pytest.mark.slow,
     ),
-    pytest.param(Share("qwen2", ("story_1500",), "python", 400, every=4), marks=pytest.mark.slow),
+    pytest.param(Share("qwen2", ("code_700",), "python", 400, every=4), marks=pytest.mark.slow),
 ]
 
 
