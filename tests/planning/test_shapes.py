@@ -1,6 +1,7 @@
 """Shapes against what is published and what programs hold."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from octavo.model.cost import kv_values_per_token
 from octavo.model.cost import num_parameters as num_program_parameters
 from octavo.model.fields import Fields
 from octavo.model.program import Split
+from octavo.model.registry import define_model
 from octavo.planning.from_config import shape_of_config
+from octavo.planning.from_program import shape_of_program
 from octavo.planning.kv import FORMATS, kv_bytes, kv_bytes_per_token, kv_bytes_per_token_per_device
 from octavo.planning.models import shipped_model, shipped_models
 from octavo.planning.parameters import (
@@ -27,6 +30,7 @@ from octavo.planning.parameters import (
 )
 from octavo.planning.shape import Pricing
 from octavo.planning.weights import format_of_config
+from tests.model.test_gpt2 import in_hf
 from tests.real_models import model_path
 
 PUBLISHED = {
@@ -76,6 +80,14 @@ def test_the_first_layers_are_dense_where_the_config_says_so() -> None:
     routed = [any(matrix.num_experts == 256 for matrix in layer.matrices) for layer in layers]
     assert routed == [False] * 3 + [True] * 58
     assert {layer.cache for layer in layers} == {LatentSpec(latent_dim=512, rope_dim=64)}
+
+
+def test_learned_positions_are_counted() -> None:
+    program = define_model(in_hf()).program
+    shape = shape_of_program(program, "tiny", "gpt2")
+    assert num_parameters(shape) == num_program_parameters(program)
+    assert num_parameters_per_device(shape, tp=1) == num_parameters(shape)
+    assert shape.num_position_parameters == math.prod(program.weights["positions"].shape)
 
 
 @pytest.mark.parametrize("name", OURS)

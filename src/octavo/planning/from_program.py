@@ -5,7 +5,7 @@ from collections import defaultdict
 from math import prod
 
 from octavo.kv.spec import AttentionSpec
-from octavo.model.program import Attention, Embed, Linear, Logits, Program
+from octavo.model.program import Attention, Embed, EmbedPositions, Linear, Logits, Program
 from octavo.planning.shape import Layer, Matrix, ModelShape, Pricing
 
 _OF_A_LAYER = re.compile(r"layers\.(\d+)\.(.+)")
@@ -32,6 +32,7 @@ def shape_of_program(program: Program, name: str, architecture: str) -> ModelSha
         layers=tuple(_layer(program, op, tuple(matrices[index]), norms[index]) for index, op in enumerate(attentions)),
         num_final_norm_parameters=norms[None],
         tied_embeddings=any(isinstance(op, Logits) and op.weight == table.name for op in program.ops),
+        num_position_parameters=_position_parameters(program),
         program=program,
     )
 
@@ -57,6 +58,10 @@ def _matrices(program: Program) -> dict[int, list[Matrix]]:
             matrix = Matrix(name=place[2], inputs=inputs, outputs=outputs, split=op.split, has_bias=op.bias is not None)
             found[int(place[1])].append(matrix)
     return found
+
+
+def _position_parameters(program: Program) -> int:
+    return sum(prod(program.weights[op.weight].shape) for op in program.ops if isinstance(op, EmbedPositions))
 
 
 def _norm_parameters(program: Program) -> dict[int | None, int]:

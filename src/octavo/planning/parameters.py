@@ -7,7 +7,8 @@ from octavo.planning.shape import Layer, Matrix, ModelShape
 def num_parameters(shape: ModelShape) -> int:
     """All values of all weights; tied tables count once."""
     layers = sum(layer.num_parameters for layer in shape.layers)
-    return layers + shape.num_tables * shape.num_embedding_parameters + shape.num_final_norm_parameters
+    tables = shape.num_tables * shape.num_embedding_parameters + shape.num_position_parameters
+    return layers + tables + shape.num_final_norm_parameters
 
 
 def num_active_parameters(shape: ModelShape) -> int:
@@ -27,12 +28,12 @@ def even_share(total: float, num_devices: int) -> float:
 
 
 def num_parameters_per_device(shape: ModelShape, tp: int, pp: int = 1) -> int:
-    """On the fullest device: matrices and tables are cut, the rest stands on every rank of its stage; the first stage
-    holds the embedding table, the last one the output matrix and the final norm."""
+    """On the fullest device: matrices and tables of tokens are cut, the rest stands on every rank of its stage; the
+    first stage holds the tables of tokens and of positions, the last one the output matrix and the final norm."""
     bounds = stage_bounds(shape.num_layers, pp)
     table = -(-shape.vocab_size // tp) * shape.hidden_size
     stages = [sum(_layer_on_device(layer, tp) for layer in shape.layers[first:last]) for first, last in bounds]
-    stages[0] += table
+    stages[0] += table + shape.num_position_parameters
     stages[-1] += shape.num_final_norm_parameters
     if not shape.tied_embeddings or pp > 1:
         stages[-1] += table

@@ -84,6 +84,8 @@ class ModelShape:
     num_final_norm_parameters: int
     tied_embeddings: bool
     """The logits use the embedding table."""
+    num_position_parameters: int = 0
+    """Of tables of learned positions."""
     program: Program | None = None
     """What runs, where Octavo runs it."""
     notes: tuple[str, ...] = field(default=())
