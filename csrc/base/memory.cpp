@@ -19,27 +19,51 @@ std::string gibibytes(size_t bytes) {
   return text;
 }
 
+constexpr size_t kPage = 4096;
+
+[[noreturn]] void refuse(size_t bytes, const std::string& purpose, int reason) {
+  throw OutOfMemory(purpose + " need " + gibibytes(bytes) + ", which the system refused (" + std::strerror(reason) + ")");
+}
+
+// Addresses for `bytes` that begin where a huge page may. mmap aligns to 4 KiB only: take one huge page more and cut off
+// what lies before the first boundary, and behind the end.
+uint8_t* reserve(size_t bytes, const std::string& purpose) {
+  const size_t whole = bytes + kHugePage;
+  void* start =
+      whole < bytes ? MAP_FAILED : mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) refuse(bytes, purpose, whole < bytes ? ENOMEM : errno);
+  auto* base = static_cast<uint8_t*>(start);
+  const size_t lead = (kHugePage - reinterpret_cast<uintptr_t>(base) % kHugePage) % kHugePage;
+  if (lead) munmap(base, lead);
+  const size_t kept = (bytes + kPage - 1) / kPage * kPage;
+  if (whole > lead + kept) munmap(base + lead + kept, (whole - lead - kept) / kPage * kPage);
+  return base + lead;
+}
+
+// Advice: where huge pages are off, small ones work as well.
+void ask_for_huge_pages(uint8_t* data, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  madvise(data, bytes, MADV_HUGEPAGE);
+#endif
+}
+
 }  // namespace
 
 Region::Region(size_t bytes, const std::string& purpose) : bytes_(bytes) {
   if (bytes == 0) return;
-  // mmap aligns to 4 KiB only: take one huge page more and cut off what lies before the first boundary.
-  const size_t whole = bytes + kHugePage;
-  void* start =
-      whole < bytes ? MAP_FAILED : mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (start == MAP_FAILED) {
-    throw OutOfMemory(purpose + " need " + gibibytes(bytes) + ", which the system refused (" +
-                      std::strerror(whole < bytes ? ENOMEM : errno) + ")");
-  }
-  auto* base = static_cast<uint8_t*>(start);
-  const size_t lead = (kHugePage - reinterpret_cast<uintptr_t>(base) % kHugePage) % kHugePage;
-  if (lead) munmap(base, lead);
-  const size_t page = 4096, kept = (bytes + page - 1) / page * page;
-  if (whole > lead + kept) munmap(base + lead + kept, (whole - lead - kept) / page * page);
-  data_ = base + lead;
-#ifdef MADV_HUGEPAGE
-  madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: where huge pages are off, small ones work as well
-#endif
+  data_ = reserve(bytes, purpose);
+  ask_for_huge_pages(data_, bytes_);
+}
+
+Region Region::of_file(int file, size_t offset, size_t bytes, const std::string& purpose) {
+  Region region;
+  if (bytes == 0) return region;
+  region.data_ = reserve(bytes, purpose);
+  region.bytes_ = bytes;
+  void* mapped = mmap(region.data_, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset));
+  if (mapped == MAP_FAILED) refuse(bytes, purpose, errno);
+  ask_for_huge_pages(region.data_, bytes);
+  return region;
 }
 
 Region::~Region() {

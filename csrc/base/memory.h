@@ -14,12 +14,16 @@ class OutOfMemory : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Anonymous memory of one purpose. Pages appear when first touched, so a large region costs nothing at start.
+// Memory of one purpose.
 class Region {
  public:
   Region() = default;
-  // `purpose` ("KV blocks") goes into the error. Throws OutOfMemory.
+  // Anonymous memory. Pages appear when first touched, so a large region costs nothing at start. `purpose` ("KV blocks")
+  // goes into the error. Throws OutOfMemory.
   Region(size_t bytes, const std::string& purpose);
+  // Memory of a file from `offset` (a multiple of the page size) on, read-only, the same for all who map it. The file may
+  // be closed, and must not become shorter. Throws OutOfMemory.
+  static Region of_file(int file, size_t offset, size_t bytes, const std::string& purpose);
   ~Region();
   Region(Region&& other) noexcept;
   Region& operator=(Region&& other) noexcept;

@@ -54,7 +54,7 @@ Function activation_function(const std::string& name) {
   return found->second;
 }
 
-// The executor, and the Python arrays that it reads until it is built (weights) or until the next step (tokens).
+// The executor, and the Python arrays that it reads until the next step (tokens).
 class PyExecutor {
  public:
   using Segment = std::tuple<int, std::optional<int>, int, bool>;
@@ -68,15 +68,23 @@ class PyExecutor {
 
   Executor& native() { return executor_; }
 
-  int add_matrix(int format, int n, int k, Bytes raw, std::optional<Ints<1>> row_order, bool mapped) {
-    const auto type = static_cast<Format>(format);
-    require_size("raw", raw.size(), linear_file_bytes(type, n, k));
-    if (row_order) require_order(*row_order, n);
-    const int index = executor_.weights().add_matrix(
-        {type, n, k, raw.data(), row_order ? row_order->data() : nullptr, mapped});
-    sources_.push_back(nb::cast(raw));
-    if (row_order) sources_.push_back(nb::cast(*row_order));
-    return index;
+  int add_matrix(int format, int n, int k) {
+    return executor_.weights().add_matrix(static_cast<Format>(format), n, k);
+  }
+
+  using Source = std::tuple<int, Bytes, std::optional<Ints<1>>, bool>;
+
+  void pack(const std::vector<Source>& sources, std::optional<WritableBytes> out) {
+    WeightStore& weights = executor_.weights();
+    std::vector<MatrixSource> plain;
+    for (const auto& [matrix, raw, row_order, mapped] : sources) {
+      const PackedLinear& shape = weights.matrix(matrix);
+      require_size("raw", raw.size(), linear_file_bytes(shape.format, shape.n, shape.k));
+      if (row_order) require_order(*row_order, shape.n);
+      plain.push_back({matrix, raw.data(), row_order ? row_order->data() : nullptr, mapped});
+    }
+    nb::gil_scoped_release release;
+    weights.pack(executor_.pool(), plain, out ? out->data() : nullptr, out ? out->size() : 0);
   }
 
   int borrow_matrix(PyExecutor& owner, int matrix) {
@@ -87,14 +95,6 @@ class PyExecutor {
     std::vector<Executor::Segment> plain;
     for (const auto& [matrix, bias, out, add] : segments) plain.push_back({matrix, bias.value_or(-1), out, add});
     executor_.linear(x, panels.value_or(-1), plain);
-  }
-
-  void build() {
-    {
-      nb::gil_scoped_release release;
-      executor_.build();
-    }
-    sources_.clear();
   }
 
   void fill(int buffer, Rows rows) {
@@ -176,7 +176,6 @@ class PyExecutor {
   }
 
   Executor executor_;
-  std::vector<nb::object> sources_;
   nb::object step_arrays_;
 };
 
@@ -236,8 +235,7 @@ void bind_executor(nb::module_& m) {
       .def(
           "add_panels", [](PyExecutor& e, int buffer, bool local) { return e.native().add_panels(buffer, local); },
           "buffer"_a, nb::kw_only(), "local"_a)
-      .def("add_matrix", &PyExecutor::add_matrix, nb::kw_only(), "format"_a, "n"_a, "k"_a, "raw"_a,
-           "row_order"_a.none(), "mapped"_a = false)
+      .def("add_matrix", &PyExecutor::add_matrix, nb::kw_only(), "format"_a, "n"_a, "k"_a)
       .def("borrow_matrix", &PyExecutor::borrow_matrix, nb::keep_alive<1, 2>(), nb::kw_only(), "owner"_a, "matrix"_a)
       .def(
           "add_vector",
@@ -311,7 +309,13 @@ void bind_executor(nb::module_& m) {
             e.native().attention(q, out, layer, heads, scale, softcap);
           },
           nb::kw_only(), "q"_a, "out"_a, "layer"_a, "heads"_a, "scale"_a, "softcap"_a)
-      .def("build", &PyExecutor::build)
+      .def("matrix_bytes", [](PyExecutor& e, int matrix) { return e.native().weights().matrix_bytes(matrix); }, "matrix"_a)
+      .def("allocate_weights", [](PyExecutor& e) { e.native().weights().allocate(); })
+      .def(
+          "map_weights", [](PyExecutor& e, int file, size_t offset) { e.native().weights().map_file(file, offset); },
+          nb::kw_only(), "file"_a, "offset"_a)
+      .def("pack", &PyExecutor::pack, "sources"_a, nb::kw_only(), "out"_a.none() = nb::none())
+      .def("build", [](PyExecutor& e) { e.native().build(); })
       .def("fill", &PyExecutor::fill, nb::kw_only(), "buffer"_a, "rows"_a)
       .def("run", &PyExecutor::run, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,
            "block_tables"_a, "slot_mapping"_a, "logit_rows"_a, "copies"_a)
@@ -319,7 +323,9 @@ void bind_executor(nb::module_& m) {
       .def("time_stages", [](PyExecutor& e, bool on) { e.native().time_stages(on); }, "on"_a)
       .def("take_times", &PyExecutor::take_times)
       .def("view", &view, "buffer"_a)
-      .def_prop_ro("weight_bytes", [](PyExecutor& e) { return e.native().weight_bytes(); })
+      .def_prop_ro("packed_bytes", [](PyExecutor& e) { return e.native().weights().packed_bytes(); })
+      .def_prop_ro("vector_bytes", [](PyExecutor& e) { return e.native().weights().vector_bytes(); })
+      .def_prop_ro("step_bytes", [](PyExecutor& e) { return e.native().step_bytes(); })
       .def_prop_ro("scratch_bytes", [](PyExecutor& e) { return e.native().scratch_bytes(); });
 }
 

@@ -215,21 +215,27 @@ int64_t Executor::rows_held(Dim dim, bool local) const {
   return local ? std::min<int64_t>(rows, kMaxBlockRows) : rows;
 }
 
-void Executor::build() {
-  weights_.pack(pool_);
-  int max_head_dim = 0;
-  for (int i = 0; i < kv_->num_layers(); i++) max_head_dim = std::max(max_head_dim, kv_->layer(i)->head_dim);
-  const size_t thread_floats = AttentionScratch::floats(max_head_dim);
-  const auto buffer_floats = [&](const Buffer& b) { return rows_held(b.dim, b.local) * b.stride; };
-  const auto panel_groups = [&](const Panels& p) { return rows_held(p.of->dim, p.local) / kPanelRows * p.groups(); };
-  size_t total = Arena::padded(thread_floats * sizeof(float)) * pool_.threads();
+int Executor::max_head_dim() const {
+  int most = 0;
+  for (int i = 0; i < kv_->num_layers(); i++) most = std::max(most, kv_->layer(i)->head_dim);
+  return most;
+}
+
+size_t Executor::step_bytes() const {
+  size_t total = Arena::padded(AttentionScratch::floats(max_head_dim()) * sizeof(float)) * pool_.threads();
   for (const auto& b : buffers_) total += Arena::padded(buffer_floats(b) * sizeof(float));
   for (const auto& p : panels_) total += Arena::padded(panel_groups(p) * sizeof(ActGroup));
-  arena_ = Arena(total, "step buffers for " + std::to_string(limits_.max_tokens) + " tokens");
+  return total;
+}
+
+void Executor::build() {
+  require(weights_.has_memory(), "weights without memory");
+  arena_ = Arena(step_bytes(), "step buffers for " + std::to_string(limits_.max_tokens) + " tokens");
   for (auto& b : buffers_) b.data = arena_.take_array<float>(buffer_floats(b));
   for (auto& p : panels_) p.data = arena_.take_array<ActGroup>(panel_groups(p));
+  const size_t thread_floats = AttentionScratch::floats(max_head_dim());
   for (int t = 0; t < pool_.threads(); t++)
-    scratch_.emplace_back(arena_.take_array<float>(thread_floats), max_head_dim);
+    scratch_.emplace_back(arena_.take_array<float>(thread_floats), max_head_dim());
 }
 
 size_t Executor::scratch_bytes() const {

@@ -42,6 +42,7 @@ class Executor {
   int add_buffer(Dim dim, int width, bool local);
   int add_panels(int buffer, bool local);
   WeightStore& weights() { return weights_; }
+  ThreadPool& pool() { return pool_; }
 
   // Stages whose row r needs nothing but row r of the stages before it form a section: it runs block of rows by block
   // of rows. Local buffers and panels carry nothing from one section to another. Attention is a section of its own.
@@ -65,8 +66,10 @@ class Executor {
   void linear(int x, int panels, const std::vector<Segment>& segments);
   void attention(int q, int out, int layer, int heads, float scale, float softcap);
 
-  // Packs the weights and allocates all memory. Throws OutOfMemory.
+  // Allocates the memory of a step. The weights have theirs by then. Throws OutOfMemory.
   void build();
+  // Of the buffers, int8 forms and threads recorded so far: what build() allocates.
+  size_t step_bytes() const;
 
   // Writes the first `count` rows of a buffer over tokens that no stage writes: what the next steps read there. Throws
   // std::invalid_argument if they are more than a step may have.
@@ -95,10 +98,14 @@ class Executor {
 
   const Buffer& buffer(int index) const { return buffers_.at(index); }
   const Step& last_step() const { return step_; }
-  size_t weight_bytes() const { return weights_.bytes(); }
   size_t scratch_bytes() const;
 
  private:
+  int max_head_dim() const;
+  size_t buffer_floats(const Buffer& buffer) const { return rows_held(buffer.dim, buffer.local) * buffer.stride; }
+  size_t panel_groups(const Panels& panels) const {
+    return rows_held(panels.of->dim, panels.local) / kPanelRows * panels.groups();
+  }
   const Buffer* at(int buffer) const { return &buffers_.at(buffer); }
   int64_t rows_held(Dim dim, bool local) const;
   void row_op(std::unique_ptr<RowOp> op);

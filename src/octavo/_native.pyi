@@ -162,12 +162,22 @@ class Executor:
         format: int,  # noqa: A002
         n: int,
         k: int,
-        raw: _UInt8,
-        row_order: _Int32 | None,
-        mapped: bool = False,
     ) -> int:
-        """A weight `[n, k]` as it stands in a file; `format` is its GGUF type number. `mapped`: `raw` is a view of a
-        mapped file, whose pages are given back once they are packed."""
+        """A weight `[n, k]` by its shape; `format` is its GGUF type number. Its bytes come with `pack`."""
+    def matrix_bytes(self, matrix: int) -> int:
+        """Of a weight, packed; of a borrowed one 0."""
+    def allocate_weights(self) -> None:
+        """Memory for all weights that were added."""
+    def map_weights(self, *, file: int, offset: int) -> None:
+        """In its place, the memory of a file (a descriptor, which may be closed afterwards) that holds all weights
+        packed from `offset` on, in the order in which they were added."""
+    def pack(
+        self, sources: Sequence[tuple[int, _UInt8, _Int32 | None, bool]], *, out: _UInt8 | None = None
+    ) -> None:
+        """Packs weights that follow each other, into their memory or into `out`.
+
+        Each source: the weight, its bytes as they stand in a file, output row -> row in these bytes (None: the same),
+        and whether they are a view of a mapped file, whose pages are given back once they are packed."""
     def borrow_matrix(self, *, owner: Executor, matrix: int) -> int:
         """A matrix of another executor, which is built and stays alive for as long as this one: held once for both."""
     def add_vector(self, values: _Float32) -> int:
@@ -195,7 +205,7 @@ class Executor:
     def attention(self, *, q: int, out: int, layer: int, heads: int, scale: float, softcap: float) -> None:
         """A stage. `softcap` 0: none."""
     def build(self) -> None:
-        """Packs the weights and allocates all memory."""
+        """Allocates the memory of a step; weights have theirs by then."""
     def fill(self, *, buffer: int, rows: _Float32) -> None:
         """Writes the first rows of a buffer over tokens that no stage writes; they stay until they are filled again."""
     def run(
@@ -221,7 +231,13 @@ class Executor:
     def view(self, buffer: int) -> _Float32:
         """The rows of a buffer that the last step filled."""
     @property
-    def weight_bytes(self) -> int: ...
+    def packed_bytes(self) -> int:
+        """Of all weights that were added (not of borrowed ones), packed."""
+    @property
+    def vector_bytes(self) -> int: ...
+    @property
+    def step_bytes(self) -> int:
+        """What `build` allocates for what has been recorded so far."""
     @property
     def scratch_bytes(self) -> int: ...
 

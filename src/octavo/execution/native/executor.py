@@ -13,6 +13,7 @@ from octavo.execution.kv_layers import attention_specs, check_layers
 from octavo.execution.nan import rows_with_nan
 from octavo.execution.native.lower import lower
 from octavo.execution.native.op_infos import op_infos
+from octavo.execution.native.pack_weights import PackReport, pack_weights, tell_nobody
 from octavo.execution.native.recorder import Recorder
 from octavo.execution.native.stages import last_writer
 from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
@@ -45,6 +46,7 @@ class NativeExecutor:
         max_positions: int,
         beside: "NativeExecutor | None" = None,
         borrowed: Mapping[str, str] | None = None,
+        report: PackReport = tell_nobody,
     ) -> None:
         """Packs the weights and allocates KV blocks and buffers. `weights` may be let go of afterwards.
 
@@ -60,6 +62,7 @@ class NativeExecutor:
                 this program's.
             borrowed: matrices that `beside` holds, packed once for both: name here -> name there. `weights` has them
                 all the same.
+            report: told how far the packing is.
 
         Raises:
             OutOfMemoryError: weights, KV blocks or buffers do not fit.
@@ -89,6 +92,8 @@ class NativeExecutor:
             )
             placed = with_layers_from(program, first_layer)
             self._record(self._native, placed, weights, max_positions, _lent(beside, borrowed or {}))
+            self._native.allocate_weights()
+            pack_weights(self._native, self._own_matrices, weights, report)
             self._native.build()
         except _native.OutOfMemoryError as error:
             raise OutOfMemoryError(str(error)) from None
@@ -111,6 +116,7 @@ class NativeExecutor:
         recorder = Recorder(native, program, weights, self.lowered, max_positions, lent)
         recorder.record(self.lowered.sections)
         self._buffers, self._matrices = recorder.buffers, recorder.matrices
+        self._own_matrices = {name: index for name, index in recorder.matrices.items() if name not in lent}
 
     def matrix(self, weight: str) -> tuple[_native.Executor, int]:
         """The native executor and the index in it of a matrix, for executors that borrow it."""
@@ -204,7 +210,8 @@ class NativeExecutor:
     def num_bytes(self) -> dict[str, int]:
         """Bytes held for weights (packed), KV blocks (of all who share them) and scratch (buffers of a step)."""
         native = self._open()
-        return {"weights": native.weight_bytes, "kv": self.memory.num_bytes, "scratch": native.scratch_bytes}
+        weights = native.packed_bytes + native.vector_bytes
+        return {"weights": weights, "kv": self.memory.num_bytes, "scratch": native.scratch_bytes}
 
     def close(self) -> None:
         """Releases memory and threads; idempotent. Views handed out keep their memory alive."""

@@ -184,9 +184,7 @@ class Recorder:
     def _add_matrix(self, name: str) -> int:
         weight = self._weights[name]
         n, k = weight.shape
-        return self._native.add_matrix(
-            format=weight.type.ggml_id, n=n, k=k, raw=weight.raw, row_order=weight.row_order, mapped=weight.mapped
-        )
+        return self._native.add_matrix(format=weight.type.ggml_id, n=n, k=k)
 
     def _borrow(self, name: str) -> int:
         owner, matrix = self._borrowed[name]
