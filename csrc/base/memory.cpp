@@ -89,6 +89,19 @@ uint8_t* Arena::take(size_t bytes) {
   return region_.data() + used_ - size;
 }
 
+void fetch_file_pages(const uint8_t* begin, size_t bytes) {
+  const size_t lead = reinterpret_cast<uintptr_t>(begin) % kPage;
+  begin -= lead;
+  bytes += lead;
+#ifdef MADV_COLLAPSE
+  madvise(const_cast<uint8_t*>(begin), bytes, MADV_COLLAPSE);  // files in memory; others come as they were written
+#endif
+#ifdef MADV_POPULATE_READ
+  if (madvise(const_cast<uint8_t*>(begin), bytes, MADV_POPULATE_READ) == 0) return;
+#endif
+  for (size_t at = 0; at < bytes; at += kPage) static_cast<void>(*static_cast<const volatile uint8_t*>(begin + at));
+}
+
 void forget_file_pages(const uint8_t* begin, size_t bytes) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;

@@ -59,6 +59,9 @@ class Arena {
   size_t used_ = 0;
 };
 
+// Brings [begin, begin + bytes) of a mapped file into memory, in huge pages where the system makes them of it.
+void fetch_file_pages(const uint8_t* begin, size_t bytes);
+
 // Gives back the memory of whole pages of a mapped file within [begin, begin + bytes). They are read again when touched:
 // for files alone, since memory without a file would come back as zeros.
 void forget_file_pages(const uint8_t* begin, size_t bytes);

@@ -314,6 +314,8 @@ void bind_executor(nb::module_& m) {
       .def(
           "map_weights", [](PyExecutor& e, int file, size_t offset) { e.native().weights().map_file(file, offset); },
           nb::kw_only(), "file"_a, "offset"_a)
+      .def("fetch_weights", [](PyExecutor& e, int begin, int end) { e.native().weights().fetch(begin, end); }, "begin"_a,
+           "end"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("pack", &PyExecutor::pack, "sources"_a, nb::kw_only(), "out"_a.none() = nb::none())
       .def("build", [](PyExecutor& e) { e.native().build(); })
       .def("fill", &PyExecutor::fill, nb::kw_only(), "buffer"_a, "rows"_a)

@@ -61,6 +61,12 @@ void WeightStore::map_file(int file, size_t offset) {
   place(region_.data());
 }
 
+void WeightStore::fetch(int begin, int end) {
+  if (begin < 0 || begin > end || end > num_matrices()) throw std::invalid_argument("matrices that there are not");
+  const size_t from = begin < num_matrices() ? offsets_[begin] : packed_bytes_;
+  fetch_file_pages(region_.data() + from, (end < num_matrices() ? offsets_[end] : packed_bytes_) - from);
+}
+
 void WeightStore::place(uint8_t* memory) {
   for (int i = 0; i < num_matrices(); i++) {
     if (own_[i]) matrices_[i].data = memory + offsets_[i];

@@ -36,6 +36,8 @@ class WeightStore {
   // The memory of a file that holds all matrices, packed, from `offset` on: shared with whoever maps it, too, and never
   // written. Throws OutOfMemory.
   void map_file(int file, size_t offset);
+  // Brings the matrices [begin, end) into memory, of a mapped file.
+  void fetch(int begin, int end);
   // Packs matrices that follow each other, on all threads: into the store's own memory, or from `out` on where `size`
   // bytes are. Throws std::invalid_argument where they do not follow each other, or do not fit.
   void pack(ThreadPool& pool, const std::vector<MatrixSource>& sources, uint8_t* out = nullptr, size_t size = 0);

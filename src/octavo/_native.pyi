@@ -171,9 +171,9 @@ class Executor:
     def map_weights(self, *, file: int, offset: int) -> None:
         """In its place, the memory of a file (a descriptor, which may be closed afterwards) that holds all weights
         packed from `offset` on, in the order in which they were added."""
-    def pack(
-        self, sources: Sequence[tuple[int, _UInt8, _Int32 | None, bool]], *, out: _UInt8 | None = None
-    ) -> None:
+    def fetch_weights(self, begin: int, end: int) -> None:
+        """Brings weights `[begin, end)` of a mapped file into memory: they would come one page at a time."""
+    def pack(self, sources: Sequence[tuple[int, _UInt8, _Int32 | None, bool]], *, out: _UInt8 | None = None) -> None:
         """Packs weights that follow each other, into their memory or into `out`.
 
         Each source: the weight, its bytes as they stand in a file, output row -> row in these bytes (None: the same),

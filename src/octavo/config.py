@@ -10,6 +10,7 @@ import msgspec
 
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVDtype
+from octavo.sizes import parse_share, parse_size
 from octavo.speculative_config import in_our_words
 
 
@@ -271,6 +272,10 @@ class ExecutionConfig:
     """Kernel path; `auto` takes the best this CPU has. All give the same bits."""
     logits_processors: tuple[str, ...] = ()
     """Plug-ins by which requests may have their logits edited, in the order in which they apply."""
+    max_memory: int | str | None = None
+    """Most memory that the engine takes, all in all: a size such as `8GiB`, or a share such as `80%` of what machine
+    and container have; KV blocks get what the rest leaves of it. None: half of what is free becomes KV blocks at most.
+    """
     profile: str | None = None
     """Where traces of steps go. A name that ends in .json or .json.gz: one of all steps from the start on, as far as it
     has room. Else a folder, in which each profile that is asked for has a file of its own."""
@@ -282,6 +287,24 @@ class ExecutionConfig:
         _require(
             all(self.logits_processors), "logits_processors", self.logits_processors, "must not hold an empty name"
         )
+        self.max_memory_bytes(total_bytes=1 << 40)
+
+    def max_memory_bytes(self, total_bytes: int) -> int | None:
+        """`max_memory` in bytes, of a machine that has so many; None: nothing is said.
+
+        Raises:
+            ConfigError: it is neither a size nor a share.
+        """
+        if self.max_memory is None:
+            return None
+        share = parse_share(self.max_memory)
+        try:
+            limit = parse_size(self.max_memory) if share is None else int(share * total_bytes)
+        except ValueError:
+            limit = 0
+        ok = limit > 0 and (share is None or share <= 1)
+        _require(ok, "max_memory", self.max_memory, "must be a size such as 8GiB, or a share such as 80%")
+        return limit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,12 @@
 """Options made from the config dataclasses: their names, types, defaults and docstrings are the one source."""
 
 import ast
+import functools
 import inspect
 import itertools
 import json
+import operator
 import os
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.models import OptionInfo
 
+from octavo import sizes
 from octavo.cli.config_file import CONFIG_OPTION, read_config_file
 from octavo.cli.flag_names import flag_of, named_as_typed
 from octavo.config import choices
@@ -45,9 +47,6 @@ EXAMPLES = {"speculative_config": '{"method": "ngram"}', "extra_body": '{"top_p"
 
 _METAVARS: dict[Any, str] = {str: "TEXT", int: "N", float: "NUMBER"}
 """What help shows for a value: words, not names of Python's types."""
-_UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
-_UNITS |= {"T": 10**12, "TB": 10**12}
-_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def parse_size(text: object) -> int:
@@ -56,10 +55,10 @@ def parse_size(text: object) -> int:
     Raises:
         typer.BadParameter: anything else.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", str(text).strip())
-    if match is None or match[2].upper() not in _UNITS:
-        raise typer.BadParameter(f"{str(text)!r} is no size; write it like 2GiB, 512MB or 1048576")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    try:
+        return sizes.parse_size(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def mapping_parser(example: str) -> Callable[[object], dict[str, Any]]:
@@ -175,6 +174,8 @@ def _typed(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
     """The annotation that typer gets for a field's type, with the arguments of its option."""
     if name.endswith("_bytes"):
         return int | None, {"parser": parse_size, "metavar": "SIZE"}
+    if kind == int | str:
+        return Any, {"parser": _as_written, "metavar": "SIZE|N%"}
     if typing.get_origin(kind) is dict:
         return Any, {"parser": mapping_parser(EXAMPLES[name]), "metavar": "JSON"}
     if typing.get_origin(kind) is tuple:
@@ -183,6 +184,11 @@ def _typed(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
     if known:
         return Enum(name, {choice: choice for choice in known}) | None, {"case_sensitive": False}  # type: ignore[operator]
     return kind | None, {"metavar": _METAVARS[kind]} if kind in _METAVARS else {}
+
+
+def _as_written(value: object) -> object:
+    """What reads a value that its config class takes as text or number."""
+    return value
 
 
 def _is_option(parameter: inspect.Parameter) -> bool:
@@ -200,7 +206,8 @@ def _name_value(parameter: inspect.Parameter) -> None:
 def _without_none(kind: Any) -> Any:
     """`X` of `X | None`."""
     if isinstance(kind, types.UnionType):
-        (kind,) = [part for part in typing.get_args(kind) if part is not type(None)]
+        parts = [part for part in typing.get_args(kind) if part is not type(None)]
+        return functools.reduce(operator.or_, parts)
     return kind
 
 

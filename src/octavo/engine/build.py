@@ -22,7 +22,8 @@ from octavo.engine.kv_tiers import open_tiers
 from octavo.engine.ledger_prices import LedgerPrices, ledger_prices
 from octavo.engine.logits_processors import load_processors
 from octavo.engine.machine_rates import kept_rates
-from octavo.engine.memory import MemoryPlan, plan_memory
+from octavo.engine.memory import MemoryPlan
+from octavo.engine.memory_budget import Models, share_out_memory
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
 from octavo.engine.quantization import quantised_at_load, quantised_name
@@ -34,6 +35,7 @@ from octavo.engine.step_telemetry.open import open_recorder
 from octavo.engine.step_telemetry.recorder import StepRecorder
 from octavo.engine.traces import TraceFile, file_of, require_writable
 from octavo.execution.loader import Checkpoint, open_checkpoint
+from octavo.execution.native.footprint import StepLimits
 from octavo.execution.protocols import ProgramExecutor, Proposer, Sampler
 from octavo.execution.runner import Runner
 from octavo.execution.weights import load_model, weight_bytes
@@ -118,12 +120,13 @@ def _build(
     first, beside = (first, None) if second is None else (second.first, second.loaded)
     times.mark("program", clock())
     config = replace(config, scheduler=with_step_size(config.scheduler, _programs(first, beside), threads, isa))
-    draft_bytes = 0 if second is None else second.num_weight_bytes
-    num_weight_bytes = sum(weight_bytes(first.weights).values()) + draft_bytes
-    free_bytes = machine.available_memory_bytes - num_weight_bytes
-    memory = plan_memory(config, program, free_bytes, () if beside is None else beside.program.cache_layers)
     counts = draft_counts_of(config.speculation, config.scheduler)
-    sizes = _sizes(config, memory, threads, isa, 0 if counts is None else counts.most_per_step)
+    num_drafts = 0 if counts is None else counts.most_per_step
+    checkpoints = [checkpoint] if second is None else [checkpoint, second.checkpoint]
+    memory, takes = share_out_memory(
+        config, Models(first, beside, checkpoints), machine, _limits(config, program, threads, num_drafts)
+    )
+    sizes = _sizes(config, memory, threads, isa, num_drafts)
     executors = Executors(config, sizes, first, beside, clock)
     times.mark("pack", clock())
     native = NativeSampler(executors.pool, program.vocab_size, valid_vocab_size, isa, processors)
@@ -137,6 +140,7 @@ def _build(
     parts = (config.scheduler, manager, memory.max_model_len, policy, pins, tiers)
     scheduler = Scheduler(*parts, compiles_grammars=grammars is not None, draft_counts=counts)
     names = config.model.served_model_name or (files.name,)
+    draft_bytes = 0 if second is None else second.num_weight_bytes
     publisher = None if sockets is None else _publisher(sockets, config, names[0], manager, tiers)
     times.mark("rest", clock())
     info = EngineInfo(
@@ -155,7 +159,7 @@ def _build(
         kv_bytes=(memory.layout.num_blocks - 1) * memory.layout.bytes_per_block,
         num_kv_tokens=memory.num_tokens,
         num_full_length_requests=memory.num_full_length_requests,
-        weight_bytes=num_weight_bytes,
+        weight_bytes=sum(weight_bytes(first.weights).values()) + draft_bytes,
         max_logprobs=config.model.max_logprobs,
         max_num_seqs=config.scheduler.max_num_seqs,
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
@@ -170,6 +174,7 @@ def _build(
         speculation=config.speculation.speculation,
         draft_weight_bytes=draft_bytes,
         draft_kv_bytes_per_token=memory.beside_bytes_per_token,
+        memory=takes,
         start_s=times.seconds,
     )
     prices = _prices(first, memory, scheduler, machine)
@@ -282,6 +287,15 @@ def _fingerprint(
         return numerics_fingerprint(model, memory.layout, config.execution.executor)
     beside = Computed(second.weights_name, second.loaded.program, second.loaded.weights)
     return numerics_fingerprint(model, memory.layout, config.execution.executor, beside)
+
+
+def _limits(config: EngineConfig, program: Program, threads: int, num_drafts: int) -> StepLimits:
+    return StepLimits(
+        threads=threads,
+        max_tokens=config.scheduler.max_num_batched_tokens,
+        max_rows=config.scheduler.max_num_seqs + num_drafts,
+        max_positions=min(config.model.max_model_len or program.max_positions, program.max_positions),
+    )
 
 
 def _sizes(config: EngineConfig, memory: MemoryPlan, threads: int, isa: str, num_drafts: int) -> ExecutorSizes:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from octavo import _native
 from octavo.config import EngineConfig
 from octavo.engine.profiler import Profiler
 from octavo.execution.native.executor import NativeExecutor
+from octavo.execution.native.footprint import Footprint, StepLimits, footprint
 from octavo.execution.native.op_timer import NativeOpTimer
 from octavo.execution.protocols import DraftExecutor, OpTimer
 from octavo.execution.reference.executor import ReferenceExecutor
@@ -22,6 +24,11 @@ class Loaded:
     program: Program
     weights: Mapping[str, LoadedWeight]
 
+    @property
+    def lent(self) -> Mapping[str, str]:
+        """Matrices that another executor holds: name here -> name there."""
+        return {}
+
 
 @dataclass(frozen=True)
 class SecondLoaded(Loaded):
@@ -29,6 +36,10 @@ class SecondLoaded(Loaded):
 
     borrowed: Mapping[str, str]
     """Matrices that both programs have: name here -> name there."""
+
+    @property
+    def lent(self) -> Mapping[str, str]:
+        return self.borrowed
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,27 @@ def _reference_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoad
         return first, None, pool, {}
     beside = ReferenceExecutor(second.program, second.weights, sizes.layout, max_rows=sizes.max_seqs, beside=first)
     return first, beside, pool, {}
+
+
+def footprint_of(kind: str, model: Loaded, limits: StepLimits) -> Footprint:
+    """What an executor of that kind will hold of a model, without blocks."""
+    return _FOOTPRINTS[kind](model, limits)
+
+
+def _native_footprint(model: Loaded, limits: StepLimits) -> Footprint:
+    return footprint(model.program, model.weights, limits, model.lent)
+
+
+def _reference_footprint(model: Loaded, limits: StepLimits) -> Footprint:
+    """Weights are float32; buffers, made anew in each step, are taken to be as large as native ones."""
+    values = sum(prod(weight.shape) for weight in model.program.weights.values())
+    return Footprint(4 * values, footprint(model.program, model.weights, limits).step)
+
+
+_FOOTPRINTS: dict[str, Callable[[Loaded, StepLimits], Footprint]] = {
+    "native": _native_footprint,
+    "reference": _reference_footprint,
+}
 
 
 _KINDS: dict[str, Callable[[ExecutorSizes, Loaded, SecondLoaded | None], _Built]] = {

@@ -45,23 +45,30 @@ class MemoryPlan:
 
 
 def plan_memory(
-    config: EngineConfig, program: Program, free_bytes: int, beside: tuple[CacheLayer, ...] = ()
+    config: EngineConfig,
+    program: Program,
+    free_bytes: int,
+    beside: tuple[CacheLayer, ...] = (),
+    share: float = FREE_MEMORY_SHARE,
+    index_bytes: int = 0,
 ) -> MemoryPlan:
     """Sizes the block pool from flags, or from free memory.
 
     Without flags the pool holds `max_num_seqs` requests of full length, one of them in the middle of its prompt, or as
-    much as half of the free memory allows.
+    much as its share of the free memory allows.
 
     Args:
-        free_bytes: memory that is free after weights are loaded.
+        free_bytes: memory that is free beside all else.
         beside: layers of a second model, which keep state of the same tokens.
+        share: of the free memory that blocks may take unless told otherwise.
+        index_bytes: what each block takes besides.
 
     Raises:
         ConfigError: a longer request than the model was made for, more blocks than can be numbered, or more memory for
             blocks than is free.
         OutOfMemoryError: the pool cannot hold one request of the asked length; the message holds the arithmetic.
     """
-    one_block = _layout(config, program, beside, num_blocks=2)
+    one_block = kv_layout(config, program, beside, num_blocks=2)
     wanted_len = min(config.model.max_model_len or program.max_positions, program.max_positions)
     if config.model.max_model_len is not None and config.model.max_model_len > program.max_positions:
         raise ConfigError(
@@ -70,7 +77,8 @@ def plan_memory(
             f"the model was made for {program.max_positions} positions; ask for at most that",
         )
     free_bytes = _beside_host_tier(config, free_bytes)
-    layout = _layout(config, program, beside, _num_blocks(config, one_block, wanted_len, free_bytes))
+    num_blocks = _num_blocks(config, one_block, wanted_len, share * free_bytes, index_bytes)
+    layout = kv_layout(config, program, beside, num_blocks)
     _require_room(config, layout, free_bytes)
     fitting_len = _fitting_len(config, layout, wanted_len)
     if config.model.max_model_len is not None and fitting_len < wanted_len:
@@ -89,7 +97,8 @@ def _beside_host_tier(config: EngineConfig, free_bytes: int) -> int:
     return free_bytes - host_bytes
 
 
-def _layout(config: EngineConfig, program: Program, beside: tuple[CacheLayer, ...], num_blocks: int) -> KVLayout:
+def kv_layout(config: EngineConfig, program: Program, beside: tuple[CacheLayer, ...], num_blocks: int) -> KVLayout:
+    """A pool of so many blocks for the layers of a program and of a second one beside it."""
     cache = config.cache
     return lay_out(
         _specs(program.cache_layers),
@@ -106,7 +115,9 @@ def _specs(layers: tuple[CacheLayer, ...]) -> tuple[AttentionSpec, ...]:
     )
 
 
-def _num_blocks(config: EngineConfig, layout: KVLayout, max_model_len: int, free_bytes: int) -> int:
+def _num_blocks(
+    config: EngineConfig, layout: KVLayout, max_model_len: int, usable_bytes: float, index_bytes: int
+) -> int:
     cache, most = config.cache, MAX_SLOTS // layout.block_size
     if cache.num_kv_blocks is not None:
         if cache.num_kv_blocks > most:
@@ -120,7 +131,7 @@ def _num_blocks(config: EngineConfig, layout: KVLayout, max_model_len: int, free
         return num_blocks
     enough = (config.scheduler.max_num_seqs - 1) * layout.blocks_per_request(max_model_len, max_step_tokens=1)
     enough += _needed(config, layout, max_model_len)
-    affordable = int(max(0, free_bytes) * FREE_MEMORY_SHARE) // layout.bytes_per_block
+    affordable = int(max(0, usable_bytes)) // (layout.bytes_per_block + index_bytes)
     return 1 + min(enough, most - 1, affordable)
 
 

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from octavo.engine.memory_ledger import MemoryLedger
 from octavo.request.ledger import ChoiceLedger, RequestLedger
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
+from octavo.sizes import size_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class KVTierInfo:
         """Where blocks are kept, in how much room, and what was there already."""
         place = {"host": "in host memory", "disk": "on disk"}.get(self.tier, f"in {self.tier}")
         found = f", {_count(self.num_found_blocks, 'block')} found" if self.num_found_blocks else ""
-        return f"KV kept {place} ({_size(self.capacity_bytes)}{found})"
+        return f"KV kept {place} ({size_text(self.capacity_bytes)}{found})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +115,8 @@ class EngineInfo:
     """Of `kv_bytes_per_token`, those of a model that guesses."""
     sampling_defaults: dict[str, float] = field(default_factory=dict)
     """temperature, top_p, top_k, ... that the model's own generation config recommends."""
+    memory: MemoryLedger = field(default_factory=MemoryLedger)
+    """What it takes of the machine's memory, by what it is for."""
     start_s: dict[str, float] = field(default_factory=dict)
     """What the core's start took, by phase in their order, in seconds."""
 
@@ -121,11 +125,12 @@ class EngineInfo:
         full_length = f"{self.num_full_length_requests:,} of full length"
         chosen = [
             f"{', '.join(self.served_model_names)}: {_count(self.threads, 'thread')} ({self.isa})",
-            f"{_size(self.weight_bytes)} weights" + (f" ({self.quantization} at load)" if self.quantization else ""),
-            f"KV {_size(self.kv_bytes)} = {self.num_kv_tokens:,} tokens ({full_length})",
+            f"{size_text(self.weight_bytes)} weights" + (f" ({self.quantization} at load)" if self.quantization else ""),
+            f"KV {size_text(self.kv_bytes)} = {self.num_kv_tokens:,} tokens ({full_length})",
             f"context {self.max_model_len:,}",
             f"{self.max_num_batched_tokens:,}-token steps",
             _count(self.max_num_seqs, "sequence"),
+            self.memory.describe(),
         ]
         chosen += [f"KV in {self.kv_dtype}"] if self.kv_dtype != "fp16" else []
         chosen += [tier.describe() for tier in self.kv_tiers]
@@ -141,13 +146,8 @@ class EngineInfo:
         name = f"speculation by {self.speculation}"
         if not self.draft_weight_bytes:
             return name
-        return (
-            f"{name} ({_size(self.draft_weight_bytes)} weights, {self.draft_kv_bytes_per_token:,} bytes of KV a token)"
-        )
-
-
-def _size(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:.0f} MB" if num_bytes < 1e9 else f"{num_bytes / 1e9:.1f} GB"
+        weights, kv = size_text(self.draft_weight_bytes), f"{self.draft_kv_bytes_per_token:,} bytes of KV a token"
+        return f"{name} ({weights} weights, {kv})"
 
 
 def _count(number: int, noun: str) -> str:

@@ -14,7 +14,7 @@ from octavo.engine.fingerprint import weights_name
 from octavo.engine.grammars import load_tokenizer
 from octavo.errors import ConfigError, ModelNotFoundError
 from octavo.execution.draft_head import INTEGER_TENSORS, load_head
-from octavo.execution.loader import open_checkpoint
+from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.loader.open import open_with_integers
 from octavo.execution.protocols import DraftExecutor, Proposer
 from octavo.execution.weights import load_model, weight_bytes
@@ -48,6 +48,8 @@ class SecondModel:
     """See `fingerprint.weights_name`."""
     proposer: Callable[[DraftExecutor], Proposer]
     """Makes the one who runs it."""
+    checkpoint: Checkpoint = field(repr=False)
+    """Its files."""
 
     @property
     def num_weight_bytes(self) -> int:
@@ -86,7 +88,8 @@ def resolve_second(name: str) -> ModelFiles:
 def load_draft_model(name: str, first: FirstModel) -> SecondModel:
     """A whole model of the same tokens."""
     files = resolve_second(name)
-    program, weights = load_model(open_checkpoint(files.files), first.config.model.max_model_len)
+    checkpoint = open_checkpoint(files.files)
+    program, weights = load_model(checkpoint, first.config.model.max_model_len)
     _require_same_tokens(name, files, program.vocab_size, first)
     _check_length(name, program, first)
     lasting = first.config.cache.kv_disk_path is not None
@@ -95,13 +98,15 @@ def load_draft_model(name: str, first: FirstModel) -> SecondModel:
         first=first.loaded,
         weights_name=weights_name(files, lasting=lasting),
         proposer=lambda executor: DraftModelProposer(executor, first.vocab_size),
+        checkpoint=checkpoint,
     )
 
 
 def load_eagle_head(name: str, first: FirstModel) -> SecondModel:
     """A draft head that was made for the first model."""
     files = resolve_second(name)
-    head = load_head(open_with_integers(files.files, INTEGER_TENSORS), first.loaded.program, first.loaded.weights)
+    checkpoint = open_with_integers(files.files, INTEGER_TENSORS)
+    head = load_head(checkpoint, first.loaded.program, first.loaded.weights)
     _check_length(name, head.program, first)
     width = head.program.buffers[head.program.inputs[HIDDEN]].width
     lasting = first.config.cache.kv_disk_path is not None
@@ -110,6 +115,7 @@ def load_eagle_head(name: str, first: FirstModel) -> SecondModel:
         first=Loaded(head.target, head.target_weights),
         weights_name=weights_name(files, lasting=lasting),
         proposer=lambda executor: EagleProposer(executor, head.token_ids, width=width, vocab_size=first.vocab_size),
+        checkpoint=checkpoint,
     )
 
 

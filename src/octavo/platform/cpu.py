@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
+from octavo.platform.cgroup import CGROUP_ROOT, MEMBERSHIP, cpu_quota, memory_bounds, read
 
 
 @dataclass(frozen=True)
@@ -22,47 +22,35 @@ class CpuMachine:
     """What can be taken now without swapping, under the container's limit."""
 
 
-def describe_machine(cgroup_root: Path = CGROUP_ROOT) -> CpuMachine:
+def describe_machine(cgroup_root: Path = CGROUP_ROOT, membership: Path = MEMBERSHIP) -> CpuMachine:
     """Reads the machine.
 
     Args:
-        cgroup_root: where the (version 2) control group files lie; absent files mean no limit.
+        cgroup_root: where the control group files lie; absent files mean no limit.
+        membership: the file that says in which groups this process is.
     """
-    memory = psutil.virtual_memory()
-    limit = _memory_limit(cgroup_root)
+    memory, bounds = psutil.virtual_memory(), memory_bounds(cgroup_root, membership)
     return CpuMachine(
         model_name=_model_name(),
-        usable_cores=_usable_cores(cgroup_root),
-        total_memory_bytes=min(memory.total, limit) if limit else memory.total,
-        available_memory_bytes=min(memory.available, limit - _memory_used(cgroup_root)) if limit else memory.available,
+        usable_cores=_usable_cores(cgroup_root, membership),
+        total_memory_bytes=min([memory.total, *(bound.limit_bytes for bound in bounds)]),
+        available_memory_bytes=min([memory.available, *(bound.free_bytes for bound in bounds)]),
     )
 
 
-def _usable_cores(cgroup_root: Path) -> int:
+def resident_bytes() -> int:
+    """Memory that this process holds now, pages of libraries included."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def _usable_cores(cgroup_root: Path, membership: Path) -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _read(cgroup_root / "cpu.max").split()
-    if len(quota) == 2 and quota[0].isdigit():
-        return max(1, min(allowed, int(quota[0]) // int(quota[1])))
-    return max(1, allowed)
-
-
-def _memory_limit(cgroup_root: Path) -> int | None:
-    limit = _read(cgroup_root / "memory.max")
-    return int(limit) if limit.isdigit() else None
-
-
-def _memory_used(cgroup_root: Path) -> int:
-    used = _read(cgroup_root / "memory.current")
-    return int(used) if used.isdigit() else 0
+    quota = cpu_quota(cgroup_root, membership)
+    return max(1, allowed if quota is None else min(allowed, int(quota)))
 
 
 def _model_name() -> str:
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
+    for line in read(Path("/proc/cpuinfo")).splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def _read(path: Path) -> str:
-    """The file's text without surrounding space; empty where the system has no such file."""
-    return path.read_text().strip() if path.is_file() else ""

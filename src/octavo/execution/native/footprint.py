@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from octavo import _native
 from octavo.execution.native.lower import lower
 from octavo.execution.native.stages import Quantize, RowSection, RowStage, Section, int8_form
-from octavo.execution.protocols import FLOAT_TYPES
 from octavo.execution.weights import LoadedWeight
 from octavo.model.program import Program, Rope
 
@@ -39,7 +38,7 @@ def footprint(
     Args:
         borrowed: matrices that another executor holds.
     """
-    lowered = lower(program, {name for name, weight in weights.items() if weight.type not in FLOAT_TYPES})
+    lowered = lower(program, {name for name, weight in weights.items() if not weight.type.is_float})
     heads = {(layer.kv_heads, layer.head_dim) for layer in program.cache_layers}
     native = _native.Executor(
         _native.ThreadPool(limits.threads),

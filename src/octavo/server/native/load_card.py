@@ -42,6 +42,7 @@ class LoadCard:
             "kv_bytes_per_token": info.kv_bytes_per_token,
             "kv_root": info.kv_root,
             "kv_events": msgspec.to_builtins(info.kv_events),
+            "memory": msgspec.to_builtins(info.memory) | {"total_bytes": info.memory.total_bytes},
             "step_metrics": msgspec.to_builtins(info.step_metrics),
         }
 
