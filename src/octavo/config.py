@@ -272,6 +272,9 @@ class ExecutionConfig:
     """Kernel path; `auto` takes the best this CPU has. All give the same bits."""
     logits_processors: tuple[str, ...] = ()
     """Plug-ins by which requests may have their logits edited, in the order in which they apply."""
+    weights: Literal["private", "shared"] = "private"
+    """Where packed weights are: `private`, in memory of the engine's own; `shared`, in a file of the cache folder that
+    all engines of the machine map, so that they hold the weights once and only the first has to pack them."""
     max_memory: int | str | None = None
     """Most memory that the engine takes, all in all: a size such as `8GiB`, or a share such as `80%` of what machine
     and container have; KV blocks get what the rest leaves of it. None: half of what is free becomes KV blocks at most.
@@ -287,6 +290,8 @@ class ExecutionConfig:
         _require(
             all(self.logits_processors), "logits_processors", self.logits_processors, "must not hold an empty name"
         )
+        native = self.executor == "native" or self.weights == "private"
+        _require(native, "weights", self.weights, "must be private for the reference executor, which packs none")
         self.max_memory_bytes(total_bytes=1 << 40)
 
     def max_memory_bytes(self, total_bytes: int) -> int | None:

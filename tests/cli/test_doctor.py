@@ -1,6 +1,7 @@
 """`octavo doctor --bench` as users start it."""
 
 import json
+import re
 
 import pytest
 
@@ -50,7 +51,19 @@ def test_figures_of_a_busy_machine_come_with_a_warning(capsys: pytest.CaptureFix
         assert any(line.startswith("warn  bench      load 3.0 on 2 cores") for line in lines) == warned
 
 
-def test_a_model_without_bench_is_a_mistake() -> None:
-    done = octavo("doctor", "--model", "smollm2-135m")
+def test_what_a_model_takes_of_memory(tiny_model: str) -> None:
+    done = octavo("doctor", "--port", "0", "--model", tiny_model, "--max-memory", "2GiB", "--json")
+    told = next(finding for finding in json.loads(done.stdout) if finding["subject"] == tiny_model)
+    assert told["verdict"] == "ok"
+    assert re.match(
+        r"at most [\d.]+ [MG]B of memory \(2\.1 GB max_memory\): process \d+ MB, weights \d+ MB, step", told["fact"]
+    )
+    done = octavo("doctor", "--port", "0", "--model", tiny_model, "--max-memory", "1MB", "--json")
+    assert done.returncode == 1
+    assert "1 MB max_memory allows, and without KV blocks the engine takes process" in done.stdout
+
+
+def test_a_limit_without_a_model_is_a_mistake() -> None:
+    done = octavo("doctor", "--max-memory", "2GiB")
     assert done.returncode == 2
-    assert done.stderr == "octavo: --model='smollm2-135m': is only measured; add --bench\n"
+    assert done.stderr == "octavo: --max-memory='2GiB': goes with --model; say whose memory\n"

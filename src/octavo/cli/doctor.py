@@ -30,7 +30,15 @@ def doctor(
     ] = False,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="Whose steps to measure; default: a cached model, or a synthetic one."),
+        typer.Option(
+            "--model",
+            "-m",
+            help="What memory an engine of it takes here; with --bench, whose steps to measure "
+            "[default: a cached model, or a synthetic one].",
+        ),
+    ] = None,
+    max_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE|N%", help="With --model: as for `octavo serve`.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, for bug reports.")] = False,
 ) -> None:
@@ -40,13 +48,15 @@ def doctor(
     Examples:
       octavo doctor
       octavo doctor --json > report.json
+      octavo doctor --model qwen2.5-coder-0.5b      (what it takes of this machine's memory)
       octavo doctor --bench --model smollm2-135m    (steps, then a table of their ops)
     """
-    from octavo.cli.examination import Verdict, examine
+    from octavo.cli.examination import Verdict, examine, memory_needs
 
-    if model is not None and not bench:
-        raise ConfigError("model", model, "is only measured; add --bench")
+    if max_memory is not None and model is None:
+        raise ConfigError("max_memory", max_memory, "goes with --model; say whose memory")
     findings = examine(port)
+    findings += [] if model is None else [memory_needs(model, max_memory)]
     broken = any(finding.verdict is Verdict.FAIL for finding in findings)
     if not as_json:
         _print_findings(findings)

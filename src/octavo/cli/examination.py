@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import octavo
 from octavo.errors import OctavoError
 from octavo.platform.cpu import describe_machine
+from octavo.sizes import size_text
 
 MIN_FREE_BYTES = 2**30
 NETWORK_PATIENCE_S = 2.0
@@ -104,6 +105,26 @@ def _memory() -> Finding:
     if free < MIN_FREE_BYTES:
         return Finding("memory", Verdict.FAIL, fact, "free some memory: the smallest model wants about 1 GiB")
     return Finding("memory", Verdict.OK, fact)
+
+
+def memory_needs(model: str, max_memory: str | None) -> Finding:
+    """What an engine of a model would take, with the settings that `octavo serve` has if nothing is said.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be run.
+    """
+    from octavo.cli.terminal import fetch
+    from octavo.config import EngineConfig
+    from octavo.engine.build import memory_of
+    from octavo.errors import OutOfMemoryError
+
+    config = EngineConfig.from_fields({"model": model, "max_memory": max_memory})
+    try:
+        needs = memory_of(config, fetch(config))
+    except OutOfMemoryError as error:
+        return Finding(model, Verdict.FAIL, str(error), "as it says")
+    parts = ", ".join(f"{name} {size_text(size)}" for name, size in needs.parts() if size)
+    return Finding(model, Verdict.OK, f"{needs.describe()}: {parts}")
 
 
 def _cache_folder() -> Finding:

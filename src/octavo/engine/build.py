@@ -20,10 +20,12 @@ from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.kv_sockets import EventSockets, bind_sockets
 from octavo.engine.kv_tiers import open_tiers
 from octavo.engine.ledger_prices import LedgerPrices, ledger_prices
+from octavo.engine.load_progress import LoadProgress
 from octavo.engine.logits_processors import load_processors
 from octavo.engine.machine_rates import kept_rates
 from octavo.engine.memory import MemoryPlan
 from octavo.engine.memory_budget import Models, share_out_memory
+from octavo.engine.memory_ledger import MemoryLedger
 from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
 from octavo.engine.quantization import quantised_at_load, quantised_name
@@ -34,6 +36,7 @@ from octavo.engine.step_size import with_step_size
 from octavo.engine.step_telemetry.open import open_recorder
 from octavo.engine.step_telemetry.recorder import StepRecorder
 from octavo.engine.traces import TraceFile, file_of, require_writable
+from octavo.engine.weight_places import weight_places
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.native.footprint import StepLimits
 from octavo.execution.protocols import ProgramExecutor, Proposer, Sampler
@@ -96,6 +99,24 @@ def build_core(
         )
 
 
+def memory_of(config: EngineConfig, files: ModelFiles) -> MemoryLedger:
+    """What an engine would take on this machine as it is now. Headers are read, weights are not.
+
+    Raises:
+        ConfigError, ModelError, OutOfMemoryError: as `build_core`.
+    """
+    checkpoint, machine = open_checkpoint(files.files), describe_machine()
+    threads, isa = _threads(config, machine.usable_cores), _native.resolve_isa(config.execution.isa)
+    first = _load(config, checkpoint, threads)
+    second = load_second(FirstModel(config, files, first, first.program.vocab_size))
+    models = _models(first if second is None else second.first, checkpoint, second)
+    programs = _programs(models.first, models.beside)
+    config = replace(config, scheduler=with_step_size(config.scheduler, programs, threads, isa))
+    counts = draft_counts_of(config.speculation, config.scheduler)
+    limits = _limits(config, first.program, threads, 0 if counts is None else counts.most_per_step)
+    return share_out_memory(config, models, machine, limits)[1]
+
+
 def _build(
     config: EngineConfig,
     files: ModelFiles,
@@ -122,12 +143,10 @@ def _build(
     config = replace(config, scheduler=with_step_size(config.scheduler, _programs(first, beside), threads, isa))
     counts = draft_counts_of(config.speculation, config.scheduler)
     num_drafts = 0 if counts is None else counts.most_per_step
-    checkpoints = [checkpoint] if second is None else [checkpoint, second.checkpoint]
-    memory, takes = share_out_memory(
-        config, Models(first, beside, checkpoints), machine, _limits(config, program, threads, num_drafts)
-    )
+    limits = _limits(config, program, threads, num_drafts)
+    memory, takes = share_out_memory(config, _models(first, checkpoint, second), describe_machine(), limits)
     sizes = _sizes(config, memory, threads, isa, num_drafts)
-    executors = Executors(config, sizes, first, beside, clock)
+    executors = _executors(config, files, sizes, first, second, clock)
     times.mark("pack", clock())
     native = NativeSampler(executors.pool, program.vocab_size, valid_vocab_size, isa, processors)
     instrumented, plain = instrument(executors.model, native)
@@ -140,7 +159,6 @@ def _build(
     parts = (config.scheduler, manager, memory.max_model_len, policy, pins, tiers)
     scheduler = Scheduler(*parts, compiles_grammars=grammars is not None, draft_counts=counts)
     names = config.model.served_model_name or (files.name,)
-    draft_bytes = 0 if second is None else second.num_weight_bytes
     publisher = None if sockets is None else _publisher(sockets, config, names[0], manager, tiers)
     times.mark("rest", clock())
     info = EngineInfo(
@@ -159,7 +177,7 @@ def _build(
         kv_bytes=(memory.layout.num_blocks - 1) * memory.layout.bytes_per_block,
         num_kv_tokens=memory.num_tokens,
         num_full_length_requests=memory.num_full_length_requests,
-        weight_bytes=sum(weight_bytes(first.weights).values()) + draft_bytes,
+        weight_bytes=sum(weight_bytes(first.weights).values()) + _draft_bytes(second),
         max_logprobs=config.model.max_logprobs,
         max_num_seqs=config.scheduler.max_num_seqs,
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
@@ -172,7 +190,7 @@ def _build(
         reads_priority=policy.reads_priority,
         logits_processors=tuple(processors),
         speculation=config.speculation.speculation,
-        draft_weight_bytes=draft_bytes,
+        draft_weight_bytes=_draft_bytes(second),
         draft_kv_bytes_per_token=memory.beside_bytes_per_token,
         memory=takes,
         start_s=times.seconds,
@@ -184,6 +202,30 @@ def _build(
 def _load(config: EngineConfig, checkpoint: Checkpoint, threads: int) -> Loaded:
     program, stored = load_model(checkpoint, config.model.max_model_len)
     return Loaded(program, quantised_at_load(config.model.quantization, program, stored, threads))
+
+
+def _draft_bytes(second: SecondModel | None) -> int:
+    return 0 if second is None else second.num_weight_bytes
+
+
+def _models(first: Loaded, checkpoint: Checkpoint, second: SecondModel | None) -> Models:
+    if second is None:
+        return Models(first, None, [checkpoint])
+    return Models(first, second.loaded, [checkpoint, second.checkpoint])
+
+
+def _executors(
+    config: EngineConfig,
+    files: ModelFiles,
+    sizes: ExecutorSizes,
+    first: Loaded,
+    second: SecondModel | None,
+    clock: Callable[[], float],
+) -> Executors:
+    """Puts the weights where they are wanted, and says how far that is."""
+    with LoadProgress(files.name, clock) as progress:
+        places = weight_places(config, files, second, progress.report)
+        return Executors(config, sizes, first, None if second is None else second.loaded, clock, places)
 
 
 def _prices(first: Loaded, memory: MemoryPlan, scheduler: Scheduler, machine: CpuMachine) -> LedgerPrices:

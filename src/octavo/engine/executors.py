@@ -10,6 +10,8 @@ from octavo.engine.profiler import Profiler
 from octavo.execution.native.executor import NativeExecutor
 from octavo.execution.native.footprint import Footprint, StepLimits, footprint
 from octavo.execution.native.op_timer import NativeOpTimer
+from octavo.execution.native.pack_weights import PackReport, tell_nobody
+from octavo.execution.native.shared_weights import SharedWeights
 from octavo.execution.protocols import DraftExecutor, OpTimer
 from octavo.execution.reference.executor import ReferenceExecutor
 from octavo.execution.weights import LoadedWeight
@@ -61,6 +63,17 @@ class ExecutorSizes:
         return self.max_seqs + self.num_drafts
 
 
+@dataclass(frozen=True)
+class WeightPlaces:
+    """Where packed weights go, and who is told how far that is."""
+
+    first: SharedWeights | None = None
+    """The file for all engines of the machine; None: memory of this one."""
+    second: SharedWeights | None = None
+    """The same, of a model that guesses."""
+    report: PackReport = tell_nobody
+
+
 class Executors:
     """The executors of an engine, on the threads of one pool, over one KV memory."""
 
@@ -71,6 +84,7 @@ class Executors:
         model: Loaded,
         second: SecondLoaded | None,
         clock: Callable[[], float],
+        places: WeightPlaces = WeightPlaces(),
     ) -> None:
         """
         Args:
@@ -78,7 +92,7 @@ class Executors:
         """
         self._kind, self._clock = config.execution.executor, clock
         build = _KINDS[self._kind]
-        self.model, self.second, self.pool, timed = build(sizes, model, second)
+        self.model, self.second, self.pool, timed = build(sizes, model, second, places)
         self.op_timer: OpTimer | None = NativeOpTimer(timed, clock) if timed else None
         """None: they do not time their ops."""
 
@@ -91,7 +105,7 @@ _Built = tuple[DraftExecutor, DraftExecutor | None, _native.ThreadPool, dict[str
 """The last: those whose ops can be timed, by the names of their programs."""
 
 
-def _native_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None) -> _Built:
+def _native_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None, places: WeightPlaces) -> _Built:
     first = NativeExecutor(
         model.program,
         model.weights,
@@ -102,6 +116,8 @@ def _native_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded 
         max_rows=sizes.max_rows,
         max_seqs=sizes.max_seqs,
         max_positions=sizes.max_positions,
+        shared=places.first,
+        report=places.report,
     )
     if second is None:
         return first, None, first.pool, {"model": first}
@@ -117,11 +133,15 @@ def _native_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded 
         max_positions=sizes.max_positions,
         beside=first,
         borrowed=second.borrowed,
+        shared=places.second,
+        report=places.report,
     )
     return first, beside, first.pool, {"model": first, "draft model": beside}
 
 
-def _reference_executors(sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None) -> _Built:
+def _reference_executors(
+    sizes: ExecutorSizes, model: Loaded, second: SecondLoaded | None, places: WeightPlaces
+) -> _Built:
     first = ReferenceExecutor(model.program, model.weights, sizes.layout, max_rows=sizes.max_rows)
     pool = _native.ThreadPool(sizes.threads)
     if second is None:
@@ -151,7 +171,7 @@ _FOOTPRINTS: dict[str, Callable[[Loaded, StepLimits], Footprint]] = {
 }
 
 
-_KINDS: dict[str, Callable[[ExecutorSizes, Loaded, SecondLoaded | None], _Built]] = {
+_KINDS: dict[str, Callable[[ExecutorSizes, Loaded, SecondLoaded | None, WeightPlaces], _Built]] = {
     "native": _native_executors,
     "reference": _reference_executors,
 }

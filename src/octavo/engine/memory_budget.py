@@ -45,7 +45,8 @@ def share_out_memory(
     Raises:
         ConfigError, OutOfMemoryError: as `plan_memory`; also where not even what is needed besides fits.
     """
-    needs = _needs(config, models, machine, limits)
+    held = resident_bytes()
+    needs = _needs(config, models, machine, limits, held)
     host_bytes = config.cache.kv_host_memory_bytes or 0
     if needs.left_bytes <= 0:
         raise OutOfMemoryError(f"{needs.arithmetic()}: {_fixes(needs)}")
@@ -57,7 +58,7 @@ def share_out_memory(
         raise OutOfMemoryError(f"{error}. {needs.arithmetic()}: {_fixes(needs)}") from None
     num_blocks = plan.layout.num_blocks - 1
     ledger = replace(
-        _needs(config, models, machine, replace(limits, max_positions=plan.max_model_len)),
+        _needs(config, models, machine, replace(limits, max_positions=plan.max_model_len), held),
         kv_bytes=num_blocks * plan.layout.bytes_per_block,
         kv_index_bytes=num_blocks * INDEX_BYTES_PER_BLOCK,
         kv_host_bytes=host_bytes,
@@ -65,9 +66,12 @@ def share_out_memory(
     return plan, ledger
 
 
-def _needs(config: EngineConfig, models: Models, machine: CpuMachine, limits: StepLimits) -> MemoryLedger:
-    """All but blocks."""
-    held = resident_bytes()
+def _needs(config: EngineConfig, models: Models, machine: CpuMachine, limits: StepLimits, held: int) -> MemoryLedger:
+    """All but blocks.
+
+    Args:
+        held: bytes that the process has already.
+    """
     obtainable = machine.available_memory_bytes + held
     wanted = config.execution.max_memory_bytes(machine.total_memory_bytes)
     first = footprint_of(config.execution.executor, models.first, limits)

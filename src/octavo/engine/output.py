@@ -125,7 +125,7 @@ class EngineInfo:
         full_length = f"{self.num_full_length_requests:,} of full length"
         chosen = [
             f"{', '.join(self.served_model_names)}: {_count(self.threads, 'thread')} ({self.isa})",
-            f"{size_text(self.weight_bytes)} weights" + (f" ({self.quantization} at load)" if self.quantization else ""),
+            self._describe_weights(),
             f"KV {size_text(self.kv_bytes)} = {self.num_kv_tokens:,} tokens ({full_length})",
             f"context {self.max_model_len:,}",
             f"{self.max_num_batched_tokens:,}-token steps",
@@ -141,6 +141,10 @@ class EngineInfo:
         chosen += [self.kv_events.describe()] if self.kv_events is not None else []
         chosen += [f"steps at {self.step_metrics.endpoint}"] if self.step_metrics is not None else []
         return ", ".join(chosen)
+
+    def _describe_weights(self) -> str:
+        weights = f"{size_text(self.weight_bytes)} weights"
+        return f"{weights} ({self.quantization} at load)" if self.quantization else weights
 
     def _describe_speculation(self) -> str:
         name = f"speculation by {self.speculation}"

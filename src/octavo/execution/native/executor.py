@@ -11,10 +11,11 @@ from octavo import _native
 from octavo.errors import OutOfMemoryError
 from octavo.execution.kv_layers import attention_specs, check_layers
 from octavo.execution.nan import rows_with_nan
-from octavo.execution.native.lower import lower
+from octavo.execution.native.lower import lower_with
 from octavo.execution.native.op_infos import op_infos
-from octavo.execution.native.pack_weights import PackReport, pack_weights, tell_nobody
+from octavo.execution.native.pack_weights import PackReport, tell_nobody
 from octavo.execution.native.recorder import Recorder
+from octavo.execution.native.shared_weights import SharedWeights, place_weights
 from octavo.execution.native.stages import last_writer
 from octavo.execution.protocols import Bytes, Float32, Int32, StepBatch
 from octavo.execution.weights import LoadedWeight
@@ -46,6 +47,7 @@ class NativeExecutor:
         max_positions: int,
         beside: "NativeExecutor | None" = None,
         borrowed: Mapping[str, str] | None = None,
+        shared: SharedWeights | None = None,
         report: PackReport = tell_nobody,
     ) -> None:
         """Packs the weights and allocates KV blocks and buffers. `weights` may be let go of afterwards.
@@ -62,6 +64,8 @@ class NativeExecutor:
                 this program's.
             borrowed: matrices that `beside` holds, packed once for both: name here -> name there. `weights` has them
                 all the same.
+            shared: the file in which this model's packed weights are for all processes of the machine; None: they are
+                memory of this one. A borrowed matrix is in neither.
             report: told how far the packing is.
 
         Raises:
@@ -92,8 +96,8 @@ class NativeExecutor:
             )
             placed = with_layers_from(program, first_layer)
             self._record(self._native, placed, weights, max_positions, _lent(beside, borrowed or {}))
-            self._native.allocate_weights()
-            pack_weights(self._native, self._own_matrices, weights, report)
+            self.shares_weights = place_weights(self._native, self._own_matrices, weights, shared, report)
+            """Whether its weights are memory of a file that others map, too."""
             self._native.build()
         except _native.OutOfMemoryError as error:
             raise OutOfMemoryError(str(error)) from None
@@ -106,9 +110,7 @@ class NativeExecutor:
         max_positions: int,
         lent: Mapping[str, tuple[_native.Executor, int]],
     ) -> None:
-        int8_weights = {name for name, weight in weights.items() if not weight.type.is_float}
-        orders = {name: weight.input_order for name, weight in weights.items() if weight.input_order is not None}
-        self.lowered = lower(program, int8_weights, orders)
+        self.lowered = lower_with(program, weights)
         by_section = op_infos(program, self.lowered.sections, {name: w.type.name for name, w in weights.items()})
         self.ops = [info for infos in by_section for info in infos]
         """What `take_op_times` counts: the stages of the native core, in order."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from octavo import _native
-from octavo.execution.native.lower import lower
+from octavo.execution.native.lower import lower_with
 from octavo.execution.native.stages import Quantize, RowSection, RowStage, Section, int8_form
 from octavo.execution.weights import LoadedWeight
 from octavo.model.program import Program, Rope
@@ -38,7 +38,7 @@ def footprint(
     Args:
         borrowed: matrices that another executor holds.
     """
-    lowered = lower(program, {name for name, weight in weights.items() if not weight.type.is_float})
+    lowered = lower_with(program, weights)
     heads = {(layer.kv_heads, layer.head_dim) for layer in program.cache_layers}
     native = _native.Executor(
         _native.ThreadPool(limits.threads),
@@ -62,7 +62,7 @@ def footprint(
             native.add_matrix(format=weight.type.ggml_id, n=weight.shape[0], k=weight.shape[1])
     buffers = {
         name: native.add_buffer(rows=buffer.dim == "rows", width=buffer.width, local=name in lowered.local)
-        for name, buffer in program.buffers.items()
+        for name, buffer in lowered.buffers.items()
     }
     for name in _quantised(lowered.sections):
         native.add_panels(buffers[name], local=int8_form(name) in lowered.local)

@@ -25,6 +25,7 @@ from octavo.execution.native.stages import (
     Softcap,
     access,
 )
+from octavo.execution.weights import LoadedWeight
 from octavo.model.program import Add, Attention, Buffer, Dim, Linear, Logits, Op, Program
 
 Order = npt.NDArray[np.int32]
@@ -47,6 +48,13 @@ def lower(program: Program, int8_weights: Collection[str], input_orders: Mapping
     buffers = {**program.buffers, **reordered_buffers(flat, program.buffers)}
     sections = tuple(gather_sections(flat, buffers))
     return Lowered(sections, buffers, orders, find_local(sections) - outputs)
+
+
+def lower_with(program: Program, weights: Mapping[str, LoadedWeight]) -> Lowered:
+    """Lowers a program as these weights are stored."""
+    int8_weights = {name for name, weight in weights.items() if not weight.type.is_float}
+    orders = {name: weight.input_order for name, weight in weights.items() if weight.input_order is not None}
+    return lower(program, int8_weights, orders)
 
 
 def expand(op: Op) -> Iterator[FlatOp]:
