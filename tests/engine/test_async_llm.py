@@ -271,7 +271,7 @@ def test_the_start_is_told_in_one_line_and_timed_by_phase(tiny_model: str, caplo
         told, timed = [record.getMessage() for record in caplog.records]
         assert re.fullmatch(
             r"tiny: 1 thread \(\w+\), 0 MB weights, KV 0 MB = 624 tokens \(4 of full length\), "
-            r"context 128, 2,048-token steps, 64 sequences",
+            r"context 128, 2,048-token steps, 64 sequences, at most \d+ MB of memory \([\d.]+ [MG]B free\)",
             told,
         )
         assert timed.startswith("core started: imports ")
