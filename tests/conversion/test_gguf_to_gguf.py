@@ -127,3 +127,13 @@ def test_pieces_of_another_length_are_refused(tmp_path: Path) -> None:
     tensor = GGUFTensor("t", TensorType.F32, (8,), [np.zeros(31, np.uint8)])
     with pytest.raises(ValueError, match="t: 31 bytes for F32"):
         write_gguf(tmp_path / "t.gguf", {"a": Value("u32", 1)}, [tensor])
+
+
+def test_matrices_that_close_a_block_are_held_finer_than_q2_k(floats: Path, tmp_path: Path) -> None:
+    converted(floats, "Q2_K", tmp_path / "out.gguf")
+    types = {name: info.type.name for name, info in open_checkpoint([tmp_path / "out.gguf"]).tensors.items()}
+    assert (types[MATRIX], types["blk.0.attn_output.weight"], types["blk.0.ffn_down.weight"]) == (
+        "Q2_K",
+        "Q3_K",
+        "Q3_K",
+    )

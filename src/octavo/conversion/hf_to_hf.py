@@ -39,6 +39,7 @@ _BESIDE = ("LICENSE*", "NOTICE*", "USE_POLICY*")
 _TORCH_NAMES = {TensorType.F32: "float32", TensorType.F16: "float16", TensorType.BF16: "bfloat16"}
 _DTYPE_KEYS = ("dtype", "torch_dtype")
 _WEIGHT = ".weight"
+_LINEARS = (Role.MATRIX, Role.CLOSING)
 
 
 def plan_hf_to_hf(source: Source, checkpoint: Checkpoint, recipe: Recipe, pool: ThreadPoolExecutor) -> FolderPlan:
@@ -58,7 +59,7 @@ def plan_hf_to_hf(source: Source, checkpoint: Checkpoint, recipe: Recipe, pool: 
         target = _target(info, role, recipe, is_turned=info.name in turned)
         changes.append(Change(info.name, info.type, target))
         if target in FLOATS:
-            floats += [info.name] if role is Role.MATRIX else []
+            floats += [info.name] if role in _LINEARS else []
             tensors.append(_float(checkpoint, info, target, pool))
         else:
             tensors += _Packed(checkpoint, info, target, pool).tensors()
@@ -90,7 +91,7 @@ def _target(info: TensorInfo, role: Role, recipe: Recipe, *, is_turned: bool) ->
         return info.type
     if recipe.weights in FLOATS:
         return recipe.weights
-    fits = role is Role.MATRIX and info.shape[-1] % _BLOCK == 0 and not is_turned and info.name.endswith(_WEIGHT)
+    fits = role in _LINEARS and info.shape[-1] % _BLOCK == 0 and not is_turned and info.name.endswith(_WEIGHT)
     return recipe.weights if fits and len(info.shape) == 2 else info.type
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 from octavo.errors import ConfigError
 from octavo.execution.quant.types import TensorType
 from octavo.model.dataflow import weights_of
-from octavo.model.program import Embed, Linear, Logits, Op, Program
+from octavo.model.program import Embed, Linear, Logits, Op, Program, Split
 
 TYPES = ("q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "q3_k", "q2_k", "f16", "bf16", "f32")
 """What a model can be quantised to, by the names that users write."""
@@ -32,10 +32,17 @@ OUTPUT_FLOOR = TensorType.Q6_K
 its errors is one of a logit."""
 
 
+CLOSING_TYPES: Mapping[TensorType, TensorType] = {TensorType.Q2_K: TensorType.Q3_K}
+"""Types that are too coarse for matrices that close a block -> what these get."""
+
+
 class Role(Enum):
     """What a program uses a weight for."""
 
     MATRIX = "matrix"
+    CLOSING = "closing"
+    """A matrix that closes a block: its product is added to what the layers hand on, and nothing comes after it that
+    could even out its errors."""
     OUTPUT = "output"
     EMBEDDING = "embedding"
     OTHER = "other"
@@ -43,7 +50,7 @@ class Role(Enum):
 
 
 _ROLES: dict[type[Op], Role] = {Linear: Role.MATRIX, Logits: Role.OUTPUT, Embed: Role.EMBEDDING}
-_ORDER = (Role.OTHER, Role.EMBEDDING, Role.MATRIX, Role.OUTPUT)
+_ORDER = (Role.OTHER, Role.EMBEDDING, Role.MATRIX, Role.CLOSING, Role.OUTPUT)
 """Of several uses of a weight the last here counts."""
 
 
@@ -52,9 +59,16 @@ def roles_of(program: Program) -> dict[str, Role]:
     roles = dict.fromkeys(program.weights, Role.OTHER)
     for op in program.ops:
         for name in weights_of(op):
-            role = _ROLES.get(type(op), Role.OTHER) if len(program.weights[name].shape) > 1 else Role.OTHER
-            roles[name] = stronger(roles[name], role)
+            if len(program.weights[name].shape) > 1:
+                roles[name] = stronger(roles[name], _role(op))
     return roles
+
+
+def _role(op: Op) -> Role:
+    """Of the matrices of an op. Those that close a block are the ones whose inputs are split between devices."""
+    if isinstance(op, Linear) and op.split is Split.ROW:
+        return Role.CLOSING
+    return _ROLES.get(type(op), Role.OTHER)
 
 
 def stronger(one: Role, other: Role) -> Role:
@@ -88,6 +102,8 @@ class Recipe:
             return self.embedding or self.weights
         if role is Role.MATRIX:
             return self.weights
+        if role is Role.CLOSING:
+            return CLOSING_TYPES.get(self.weights, self.weights)
         return self.output or max(self.weights, OUTPUT_FLOOR, key=lambda kind: kind.bits_per_weight)
 
 
