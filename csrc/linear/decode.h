@@ -104,6 +104,14 @@ struct ChannelScales<SuperHalves<zero>> {
 };
 
 template <>
+struct ChannelScales<SuperSigned> {
+  using S = SuperSigned;
+  static float d(const S::Shared& shared, const S::PerGroup& group, int c, int) {
+    return widen(Half{shared.d[c]}) * static_cast<float>(group.sc[c]);
+  }
+};
+
+template <>
 struct ChannelScales<FloatScale> {
   static float d(const FloatScale::Shared& shared, const NoScales&, int c, int) { return shared.d[c]; }
 };

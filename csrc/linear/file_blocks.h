@@ -171,6 +171,18 @@ struct FileBlock<BlockQ6_K> {
   }
 };
 
+template <>
+struct FileBlock<BlockIQ4_XS> {
+  static constexpr int kUpper = 2, kLower = 4, kCodes = 8, kBytes = 136;
+  static void shared(const uint8_t* src, SuperSigned::Shared& out, int c) { out.d[c] = read_u16(src); }
+  // Six bits of scale: low nibbles in four bytes, upper bit pairs in a word.
+  static void group(const uint8_t* src, int g, SuperSigned::PerGroup& out, int c, uint8_t* codes) {
+    const int low = src[kLower + g / 2] >> (g % 2 * 4) & 15, high = read_u16(src + kUpper) >> (2 * g) & 3;
+    out.sc[c] = static_cast<int8_t>((low | high << 4) - 32);
+    read_nibbles(src + kCodes + 16 * g, codes);
+  }
+};
+
 // Group g of 256 inputs in 64 bytes: four groups share 32 bytes, a bit pair each.
 inline void read_bit_pairs(const uint8_t* p, int g, uint8_t* codes) {
   const int shift = g % 4 * 2;

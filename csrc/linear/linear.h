@@ -11,6 +11,7 @@
 //                        acc = fma(m, sm, acc);  acc = fma(float(sum q a), d * s, acc)
 //     Q8_0 S8            acc = fma(float(sum w a), d * s, acc)                    w = the signed code
 //     IQ4_NL MXFP4       the same                                                 w = the table's number
+//     IQ4_XS             the same with d = super * sc                             (exact in float)
 //     Q3_K Q6_K          d = super * sc per 16 inputs (exact); for the first, then the second half of the group:
 //                        acc = fma(float(sum w a over 16), d * s, acc)            w = code - 4, code - 32
 //     Q2_K               d, m as of Q4_K, per 16 inputs; for the first, then the second half of the group:
@@ -44,6 +45,7 @@ enum class Format : int {
   Q2_K = 10,
   Q3_K = 11,
   IQ4_NL = 20,
+  IQ4_XS = 23,
   BF16 = 30,
   MXFP4 = 39,
   Z4 = 1000,

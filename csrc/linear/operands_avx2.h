@@ -233,6 +233,14 @@ struct ScaleLoader<SuperHalves<zero>> {
 };
 
 template <>
+struct ScaleLoader<SuperSigned> {
+  using S = SuperSigned;
+  static OCTAVO_INLINE ScalesOf<S> load(const S::Shared& shared, const S::PerGroup& group) {
+    return {times(load_halves(shared.d), load_bytes(group.sc))};
+  }
+};
+
+template <>
 struct ScaleLoader<FloatScale> {
   static OCTAVO_INLINE ScalesOf<FloatScale> load(const FloatScale::Shared& shared, const NoScales&) {
     return {load_floats(shared.d)};

@@ -122,6 +122,11 @@ OCTAVO_INLINE ScalesOf<Affine> load_scales(Affine, const Affine::Shared& shared,
   return {load_halves(shared.d), load_halves(shared.m)};
 }
 
+OCTAVO_INLINE ScalesOf<SuperSigned> load_scales(SuperSigned, const SuperSigned::Shared& shared,
+                                                const SuperSigned::PerGroup& group) {
+  return {_mm512_mul_ps(load_halves(shared.d), load_bytes(group.sc))};
+}
+
 OCTAVO_INLINE ScalesOf<FloatScale> load_scales(FloatScale, const FloatScale::Shared& shared, const NoScales&) {
   return {_mm512_loadu_ps(shared.d)};
 }

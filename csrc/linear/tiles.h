@@ -121,6 +121,17 @@ struct SuperAffine {  // weight = (d * sc) * code - dmin * mn
   };
 };
 
+struct SuperSigned {  // weight = (d * sc) * (code - 128)
+  static constexpr Family family = Family::kSigned;
+  static constexpr int kGroups = 8, zero = 128;
+  struct Shared {
+    uint16_t d[kChannels];
+  };
+  struct PerGroup {
+    int8_t sc[kChannels], unused[kChannels];  // the codes begin at a multiple of 32 bytes
+  };
+};
+
 template <int zero_>
 struct SuperHalves {  // weight = (d * sc[half]) * (code - zero)
   static constexpr Family family = Family::kSignedHalves;
@@ -164,6 +175,7 @@ using BlockQ6_K = Block<SuperHalves<32>, Codes6>;
 using BlockQ2_K = Block<SuperAffineHalves, Codes2>;
 using BlockQ3_K = Block<SuperHalves<4>, Codes3>;
 using BlockIQ4_NL = Block<Symmetric<128>, Table4<TableIQ4>>;
+using BlockIQ4_XS = Block<SuperSigned, Table4<TableIQ4>>;
 using BlockMXFP4 = Block<FloatScale, Table4<TableE2M1>>;
 using BlockZ4 = Block<ZeroPoint, Codes4>;
 using BlockS8 = Block<FloatScale, Codes8>;
@@ -175,7 +187,7 @@ static_assert(sizeof(BlockQ5_1) == 384 && sizeof(BlockQ8_0) == 544 && sizeof(Blo
 static_assert(sizeof(BlockQ5_K) == 64 + 8 * 352 && sizeof(BlockQ6_K) == 32 + 8 * 416, "packed layout");
 static_assert(sizeof(BlockQ2_K) == 64 + 8 * 160 && sizeof(BlockQ3_K) == 32 + 8 * 224, "packed layout");
 static_assert(sizeof(BlockIQ4_NL) == 288 && sizeof(BlockMXFP4) == 320 && sizeof(BlockZ4) == 320, "packed layout");
-static_assert(sizeof(BlockS8) == 576, "packed layout");
+static_assert(sizeof(BlockS8) == 576 && sizeof(BlockIQ4_XS) == 32 + 8 * 288, "packed layout");
 
 struct Float32Tag {
   using Stored = uint32_t;
@@ -246,6 +258,7 @@ inline void for_format(Format format, Integer&& integer, Floating&& floating) {
     case Format::Q2_K: return integer(TypeTag<BlockQ2_K>{});
     case Format::Q3_K: return integer(TypeTag<BlockQ3_K>{});
     case Format::IQ4_NL: return integer(TypeTag<BlockIQ4_NL>{});
+    case Format::IQ4_XS: return integer(TypeTag<BlockIQ4_XS>{});
     case Format::MXFP4: return integer(TypeTag<BlockMXFP4>{});
     case Format::Z4: return integer(TypeTag<BlockZ4>{});
     case Format::S8: return integer(TypeTag<BlockS8>{});

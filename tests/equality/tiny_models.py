@@ -37,7 +37,9 @@ FORMATS = {
         architecture="qwen2", tensor_type=Q.Q6_K, hidden=256, heads=12, kv_heads=4, head_dim=64, intermediate=256
     ),
     "Q2_K": TinyModel(tensor_type=Q.Q2_K, hidden=256, heads=4, kv_heads=4, head_dim=64, intermediate=256),
-    "Q3_K": TinyModel(tensor_type=Q.Q3_K, hidden=256, heads=4, kv_heads=1, head_dim=128, intermediate=256),
+    "Q3_K, IQ4_XS": TinyModel(
+        tensor_type=Q.Q3_K, embedding_type=Q.IQ4_XS, hidden=256, heads=4, kv_heads=1, head_dim=128, intermediate=256
+    ),
     "IQ4_NL, MXFP4": TinyModel(tensor_type=Q.IQ4_NL, embedding_type=Q.MXFP4, heads=4, kv_heads=1, head_dim=96),
     "gpt2, Q4_0": TinyModel(
         architecture="gpt2",

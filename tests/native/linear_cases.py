@@ -25,7 +25,14 @@ GROUP_TYPES = (
     TensorType.Z4,
     TensorType.S8,
 )
-SUPER_TYPES = (TensorType.Q2_K, TensorType.Q3_K, TensorType.Q4_K, TensorType.Q5_K, TensorType.Q6_K)
+SUPER_TYPES = (
+    TensorType.Q2_K,
+    TensorType.Q3_K,
+    TensorType.Q4_K,
+    TensorType.Q5_K,
+    TensorType.Q6_K,
+    TensorType.IQ4_XS,
+)
 INTEGER_TYPES = GROUP_TYPES + SUPER_TYPES
 ALL_TYPES = FLOAT_TYPES + INTEGER_TYPES
 GROUP = 32

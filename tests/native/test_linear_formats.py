@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from octavo._native import linear
 from octavo.execution.quant.dequantize import dequantize, half_power
 from octavo.execution.quant.layout import LAYOUTS, blocks_of
+from octavo.execution.quant.multiples import read_multiples
 from octavo.execution.quant.packing import unpack, unpack_q3_scales, unpack_scales_and_mins
 from octavo.execution.quant.types import TensorType
 from tests.native.linear_cases import (
@@ -31,6 +32,7 @@ SIGNED_TYPES = {
     TensorType.Q8_0,
     TensorType.S8,
     TensorType.IQ4_NL,
+    TensorType.IQ4_XS,
     TensorType.MXFP4,
     TensorType.Q3_K,
     TensorType.Q6_K,
@@ -134,6 +136,8 @@ def signed_scales(weight):
     d = blocks["d"].astype(np.float32)
     if weight.tensor_type not in SUPER_TYPES:
         return GROUP, d
+    if weight.tensor_type is TensorType.IQ4_XS:
+        return GROUP, read_multiples(weight.tensor_type, blocks.reshape(-1)).scales[:, ::2].reshape(weight.n, -1)
     scales = blocks["scales"]
     if weight.tensor_type is TensorType.Q3_K:
         scales = unpack_q3_scales(scales.reshape(-1, 12))
@@ -262,7 +266,7 @@ def test_packed_memory_per_weight():
     assert measured == {
         "F32": 32, "F16": 16, "BF16": 16, "F8": 9, "Q4_0": 4.5, "Q4_1": 5, "Q5_0": 5.5, "Q5_1": 6, "Q8_0": 8.5,
         "Q2_K": 2.625, "Q3_K": 3.5625, "Q4_K": 4.625, "Q5_K": 5.625, "Q6_K": 6.5625,
-        "IQ4_NL": 4.5, "MXFP4": 5, "Z4": 5, "S8": 9,
+        "IQ4_NL": 4.5, "IQ4_XS": 4.5625, "MXFP4": 5, "Z4": 5, "S8": 9,
     }  # fmt: skip
 
 

@@ -54,7 +54,6 @@ def test_tensor_without_rows() -> None:
 LOSSLESS = {
     "TQ1_0": "Q2_K",
     "TQ2_0": "Q2_K",
-    "IQ4_XS": "S8",
     "IQ3_S": "S8",
     "IQ3_XXS": "S8",
     "IQ2_XXS": "S8",

@@ -33,7 +33,7 @@ def test_error_shrinks_with_bits(tensor_type: TensorType) -> None:
     """Root mean square error on normal weights: what plain rounding to these grids gives, plus a tenth."""
     bound = {"Q2_K": 0.36, "Q3_K": 0.17, "Q4_0": 0.093, "Q4_1": 0.089, "Q4_K": 0.087, "IQ4_NL": 0.089, "Q5_0": 0.049,
              "Q5_1": 0.043, "Q5_K": 0.043, "Q6_K": 0.021, "Q8_0": 0.0061, "Z4": 0.089,
-             "S8": 0.0061, "F8": 0.03, "MXFP4": 0.13}[tensor_type.name]  # fmt: skip
+             "S8": 0.0061, "F8": 0.03, "MXFP4": 0.13, "IQ4_XS": 0.089}[tensor_type.name]  # fmt: skip
     x = normal(2, 64, 512)
     error = dequantize(tensor_type, quantize(tensor_type, x), x.shape) - x
     assert 0 < np.sqrt(np.mean(error**2)) < bound

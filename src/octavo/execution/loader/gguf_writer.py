@@ -61,7 +61,7 @@ class GGUFTensor:
 
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 11,
-              "Q4_K": 14, "Q5_K": 16, "Q6_K": 18, "IQ4_NL": 25, "BF16": 32, "MXFP4": 38}  # fmt: skip
+              "Q4_K": 14, "Q5_K": 16, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32, "MXFP4": 38}  # fmt: skip
 """`general.file_type` of files whose matrices are mostly of a type (for people: no reader decides by it)."""
 
 

@@ -3,7 +3,7 @@
 | stored | becomes | loss |
 |---|---|---|
 | TQ1_0, TQ2_0 | Q2_K | none: d * (code - 1) with a scale and an offset of one step |
-| IQ4_XS, IQ3_S, IQ3_XXS, IQ2_XXS, IQ1_S | S8 | none: the numbers of their tables fit eight bits, scales are per 32 |
+| IQ3_S, IQ3_XXS, IQ2_XXS, IQ1_S | S8 | none: the numbers of their tables fit eight bits, scales are per 32 |
 | IQ2_S, IQ2_XS, IQ1_M | S8 | at most `S8_MAX_ERROR` of the largest magnitude in its 32 per weight |
 
 The last three have a scale per sixteen weights, S8 has one per 32.
@@ -57,7 +57,6 @@ def _rounded_to_s8(multiples: Multiples) -> NDArray[np.void]:
 _CONVERSIONS: dict[TensorType, tuple[TensorType, Callable[[Multiples], NDArray[np.void]]]] = {
     TensorType.TQ1_0: (TensorType.Q2_K, _as_q2_k),
     TensorType.TQ2_0: (TensorType.Q2_K, _as_q2_k),
-    TensorType.IQ4_XS: (TensorType.S8, _as_s8),
     TensorType.IQ3_S: (TensorType.S8, _as_s8),
     TensorType.IQ3_XXS: (TensorType.S8, _as_s8),
     TensorType.IQ2_XXS: (TensorType.S8, _as_s8),

@@ -124,6 +124,19 @@ def _iq4_nl(x: Floats, out: Blocks) -> None:
     fill_q4(out, table_codes(x, d))
 
 
+def _iq4_xs(x: Floats, out: Blocks) -> None:
+    """Six bits of scale: a nibble, and a pair of bits in a word that holds those of all groups."""
+    grouped = x.reshape(len(x), 8, 32)
+    ideal = _signed_extreme(grouped)[..., 0] / np.float32(IQ4_NL_VALUES[0])
+    d = float16(np.abs(ideal).max(axis=1, keepdims=True) / np.float32(31))
+    scales = np.rint(ideal * reciprocal(d))
+    six = (np.clip(scales, -32, 31) + 32).astype(np.uint8)
+    out["d"] = d[:, 0]
+    out["scales_l"] = (six[:, ::2] & 15) | (six[:, 1::2] & 15) << 4
+    out["scales_h"] = ((six >> 4).astype(np.uint16) << 2 * np.arange(8, dtype=np.uint16)).sum(axis=1)
+    fill_q4(out, table_codes(grouped, (d * scales)[..., None]).reshape(x.shape))
+
+
 def _mxfp4(x: Floats, out: Blocks) -> None:
     """The power of two that the specification names: that of the largest magnitude, over e2m1's largest (4)."""
     largest = np.abs(x).max(axis=1)
@@ -199,6 +212,7 @@ _BLOCK_ENCODERS: dict[TensorType, Callable[[Floats, Blocks], None]] = {
     TensorType.Q5_K: _q5_k,
     TensorType.Q6_K: _q6_k,
     TensorType.IQ4_NL: _iq4_nl,
+    TensorType.IQ4_XS: _iq4_xs,
     TensorType.MXFP4: _mxfp4,
     TensorType.Z4: _z4,
     TensorType.S8: _q8_0,
@@ -206,4 +220,4 @@ _BLOCK_ENCODERS: dict[TensorType, Callable[[Floats, Blocks], None]] = {
 }
 
 WRITABLE_TYPES = frozenset(_FLOATS) | frozenset(_BLOCK_ENCODERS)
-"""All but the IQ and TQ formats: those want a search over grids, with weights of importance, to be worth their bits."""
+"""All but the TQ formats and the IQ formats with a grid: those want a search over it to be worth their bits."""
