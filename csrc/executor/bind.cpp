@@ -54,6 +54,12 @@ Function activation_function(const std::string& name) {
   return found->second;
 }
 
+Routing routing_named(const std::string& name) {
+  if (name == "share_of_all") return Routing::ShareOfAll;
+  if (name == "share_of_chosen") return Routing::ShareOfChosen;
+  throw std::invalid_argument("routing '" + name + "': no native kernel");
+}
+
 // The executor, and the Python arrays that it reads until the next step (tokens).
 class PyExecutor {
  public:
@@ -95,6 +101,14 @@ class PyExecutor {
     std::vector<Executor::Segment> plain;
     for (const auto& [matrix, bias, out, add] : segments) plain.push_back({matrix, bias.value_or(-1), out, add});
     executor_.linear(x, panels.value_or(-1), plain);
+  }
+
+  using Expert = std::tuple<int, int, int>;
+
+  void experts(int x, int routes, int out, const std::string& activation, const std::vector<Expert>& experts) {
+    std::vector<Executor::ExpertIndices> plain;
+    for (const auto& [gate, up, down] : experts) plain.push_back({gate, up, down});
+    executor_.experts(x, routes, out, activation_function(activation), plain);
   }
 
   void fill(int buffer, Rows rows) {
@@ -317,6 +331,27 @@ void bind_executor(nb::module_& m) {
       .def("fetch_weights", [](PyExecutor& e, int begin, int end) { e.native().weights().fetch(begin, end); }, "begin"_a,
            "end"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("pack", &PyExecutor::pack, "sources"_a, nb::kw_only(), "out"_a.none() = nb::none())
+      .def(
+          "route",
+          [](PyExecutor& e, const std::string& routing, int logits, int top_k, int out) {
+            e.native().route(routing_named(routing), logits, top_k, out);
+          },
+          nb::kw_only(), "routing"_a, "logits"_a, "top_k"_a, "out"_a)
+      .def(
+          "sigmoid_scale", [](PyExecutor& e, int x, int gate, int out) { e.native().sigmoid_scale(x, gate, out); },
+          nb::kw_only(), "x"_a, "gate"_a, "out"_a)
+      .def("experts", &PyExecutor::experts, nb::kw_only(), "x"_a, "routes"_a, "out"_a, "activation"_a, "experts"_a)
+      .def(
+          "add_experts_memory",
+          [](PyExecutor& e, int experts, int top_k, int width, int inner) {
+            e.native().memory_for({experts, top_k, width, inner});
+          },
+          nb::kw_only(), "experts"_a, "top_k"_a, "width"_a, "inner"_a)
+      .def("expert_loads",
+           [](PyExecutor& e) {
+             const auto& loads = e.native().expert_loads();
+             return std::vector<std::vector<int64_t>>(loads.begin(), loads.end());
+           })
       .def("build", [](PyExecutor& e) { e.native().build(); })
       .def("fill", &PyExecutor::fill, nb::kw_only(), "buffer"_a, "rows"_a)
       .def("run", &PyExecutor::run, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,

@@ -15,19 +15,19 @@ void require(bool ok, const std::string& problem) {
   if (!ok) throw std::logic_error("recording a program: " + problem);
 }
 
-// An odd number of cache lines: a linear writes a narrow column of many rows, and rows a multiple of 4 KiB apart would
-// fight for the same few places of the cache.
-int spread_stride(int width) {
-  constexpr int kLine = 64 / sizeof(float);
-  return ((width + kLine - 1) / kLine | 1) * kLine;
+constexpr int kBlockRows = 128;
+constexpr int kNoBlocks = 0;  // of a section whose stages take all rows at once
+
+// The most rows of a block of about so many.
+constexpr int largest_block(int block_rows) {
+  return block_rows + block_rows / 2;
 }
 
-constexpr int kBlockRows = 128, kMaxBlockRows = 192;
-
-// Blocks of about kBlockRows rows, at most kMaxBlockRows, cut where rows lie together.
-std::vector<RowRange> row_blocks(int count) {
+// Blocks of about so many rows, cut where rows lie together.
+std::vector<RowRange> row_blocks(int count, int block_rows) {
   if (count == 0) return {};
-  const int blocks = std::max(1, (count + kBlockRows / 2) / kBlockRows);
+  if (block_rows == kNoBlocks) return {{0, count}};
+  const int blocks = std::max(1, (count + block_rows / 2) / block_rows);
   const int units = (count + kRowsTogether - 1) / kRowsTogether;
   std::vector<RowRange> out;
   for (int b = 0; b < blocks; b++) {
@@ -45,7 +45,7 @@ KernelTables KernelTables::of(Isa isa) {
 
 Executor::Executor(ThreadPool& pool, Isa isa, StepLimits limits, std::shared_ptr<KvMemory> kv)
     : pool_(pool), kernels_(KernelTables::of(isa)), limits_(limits), kv_(std::move(kv)) {
-  sections_.push_back({Dim::Tokens, false, {}});
+  sections_.push_back({Dim::Tokens, kNoBlocks, {}});
   stage(std::make_unique<CopyBlocksOp>(kv_.get(), &copies_));
 }
 
@@ -69,11 +69,11 @@ void Executor::stage(std::unique_ptr<Op> op) {
 }
 
 void Executor::open_section(Dim dim) {
-  sections_.push_back({dim, true, {}});
+  sections_.push_back({dim, kBlockRows, {}});
 }
 
 void Executor::open_rows() {
-  require(sections_.back().by_blocks, "row ops outside a section");
+  require(sections_.back().block_rows == kBlockRows, "row ops outside a section");
   auto rows = std::make_unique<RowStage>(pool_.threads());
   RowStage* opened = rows.get();
   stage(std::move(rows));
@@ -175,7 +175,7 @@ void Executor::quantize(int panels) {
 void Executor::linear(int x, int panels, const std::vector<Segment>& segments) {
   const Panels* input = panels < 0 ? nullptr : &panels_.at(panels);
   require(!input || input->of == at(x), "a linear whose int8 input belongs to another buffer");
-  require(sections_.back().by_blocks && sections_.back().dim == at(x)->dim, "a linear outside a section of its rows");
+  require(sections_.back().block_rows == kBlockRows && sections_.back().dim == at(x)->dim, "a linear outside a section of its rows");
   std::vector<LinearSegment> bound;
   for (const Segment& s : segments) {
     const PackedLinear& w = weights_.matrix(s.matrix);
@@ -201,10 +201,54 @@ void Executor::attention(int q, int out, int layer, int heads, float scale, floa
   require(heads % cache->kv_heads == 0 && at(q)->width == heads * cache->head_dim && at(out)->width == at(q)->width,
           "attention that does not fit its cache layer");
   require(!at(q)->local && !at(out)->local, "attention over the rows of one block");
-  sections_.push_back({Dim::Tokens, false, {}});
+  sections_.push_back({Dim::Tokens, kNoBlocks, {}});
   AttentionPlan* plan = plan_for({heads, cache->kv_heads, cache->head_dim, cache->window});
   stage(std::make_unique<AttentionOp>(kernels_.attention, at(q), at(out), cache, kv_->group(layer), scale, softcap, plan,
                                       &scratch_));
+}
+
+void Executor::route(Routing routing, int logits, int top_k, int out) {
+  require(top_k > 0 && top_k <= at(logits)->width && at(out)->width == 2 * top_k, "a route that does not fit");
+  row_op(make_route(kernels_.rows, routing, at(logits), top_k, at(out)));
+}
+
+void Executor::sigmoid_scale(int x, int gate, int out) {
+  require(at(gate)->width == 1 && at(x)->width == at(out)->width, "a factor that does not fit");
+  row_op(make_sigmoid_scale(kernels_.rows, at(x), at(gate), at(out)));
+}
+
+ExpertsMemory* Executor::memory_for(const ExpertsKind& kind) {
+  for (const auto& memory : experts_) {
+    if (memory->kind() == kind) return memory.get();
+  }
+  experts_.push_back(std::make_unique<ExpertsMemory>(kind, std::min(limits_.max_tokens, largest_block(kExpertBlockRows))));
+  return experts_.back().get();
+}
+
+void Executor::experts(int x, int routes, int out, Function activation, const std::vector<ExpertIndices>& experts) {
+  ExpertMatrices matrices;
+  for (const auto& e : experts) {
+    matrices.gate.push_back(&weights_.matrix(e.gate));
+    matrices.up.push_back(&weights_.matrix(e.up));
+    matrices.down.push_back(&weights_.matrix(e.down));
+  }
+  require(!experts.empty(), "a mixture of no experts");
+  const ExpertsKind kind{static_cast<int>(experts.size()), at(routes)->width / 2, at(x)->width, matrices.gate[0]->n};
+  for (size_t e = 0; e < experts.size(); e++) {
+    require(matrices.gate[e]->k == kind.width && matrices.gate[e]->n == kind.inner &&
+                matrices.up[e]->k == kind.width && matrices.up[e]->n == kind.inner &&
+                matrices.down[e]->k == kind.inner && matrices.down[e]->n == kind.width,
+            "experts that do not fit each other or their input");
+  }
+  require(!at(x)->local && !at(routes)->local && !at(out)->local && at(x)->dim == Dim::Tokens &&
+              at(out)->width == kind.width,
+          "experts over the rows of one block");
+  expert_loads_.emplace_back(experts.size());
+  sections_.push_back({Dim::Tokens, kExpertBlockRows, {}});
+  for (auto& op : make_experts(kernels_.linear, kernels_.rows, memory_for(kind), std::move(matrices), activation, at(x),
+                               at(routes), at(out), expert_loads_.back().data(), pool_.threads())) {
+    stage(std::move(op));
+  }
 }
 
 // ---- building
@@ -212,7 +256,7 @@ void Executor::attention(int q, int out, int layer, int heads, float scale, floa
 int64_t Executor::rows_held(Dim dim, bool local) const {
   const int64_t most = dim == Dim::Tokens ? limits_.max_tokens : limits_.max_rows;
   const int64_t rows = (most + kRowsTogether - 1) / kRowsTogether * kRowsTogether;
-  return local ? std::min<int64_t>(rows, kMaxBlockRows) : rows;
+  return local ? std::min<int64_t>(rows, largest_block(kBlockRows)) : rows;
 }
 
 int Executor::max_head_dim() const {
@@ -225,6 +269,7 @@ size_t Executor::step_bytes() const {
   size_t total = Arena::padded(AttentionScratch::floats(max_head_dim()) * sizeof(float)) * pool_.threads();
   for (const auto& b : buffers_) total += Arena::padded(buffer_floats(b) * sizeof(float));
   for (const auto& p : panels_) total += Arena::padded(panel_groups(p) * sizeof(ActGroup));
+  for (const auto& memory : experts_) total += memory->bytes();
   return total;
 }
 
@@ -233,6 +278,7 @@ void Executor::build() {
   arena_ = Arena(step_bytes(), "step buffers for " + std::to_string(limits_.max_tokens) + " tokens");
   for (auto& b : buffers_) b.data = arena_.take_array<float>(buffer_floats(b));
   for (auto& p : panels_) p.data = arena_.take_array<ActGroup>(panel_groups(p));
+  for (const auto& memory : experts_) memory->take(arena_);
   const size_t thread_floats = AttentionScratch::floats(max_head_dim());
   for (int t = 0; t < pool_.threads(); t++)
     scratch_.emplace_back(arena_.take_array<float>(thread_floats), max_head_dim());
@@ -305,7 +351,7 @@ void Executor::list_stages(bool rows_only, StagePlace last) {
     const int all = static_cast<int>(section.stages.size());
     const int stages = i == last.section ? std::min(all, last.stage + 1) : all;
     const int count = count_of(section.dim, step_);
-    for (const RowRange& rows : section.by_blocks ? row_blocks(count) : std::vector<RowRange>{{0, count}}) {
+    for (const RowRange& rows : row_blocks(count, section.block_rows)) {
       for (int j = 0; j < stages; j++) push_stage(i, j, rows);
     }
   }

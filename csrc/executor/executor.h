@@ -16,6 +16,8 @@
 #include "executor/op.h"
 #include "executor/row_ops.h"
 #include "executor/weights.h"
+#include "experts/experts.h"
+#include "experts/router.h"
 
 namespace octavo {
 
@@ -45,7 +47,8 @@ class Executor {
   ThreadPool& pool() { return pool_; }
 
   // Stages whose row r needs nothing but row r of the stages before it form a section: it runs block of rows by block
-  // of rows. Local buffers and panels carry nothing from one section to another. Attention is a section of its own.
+  // of rows. Local buffers and panels carry nothing from one section to another. Attention is a section of its own,
+  // and so are experts.
   void open_section(Dim dim);
   // Row ops join the stage opened last.
   void open_rows();
@@ -65,6 +68,16 @@ class Executor {
   void quantize(int panels);
   void linear(int x, int panels, const std::vector<Segment>& segments);
   void attention(int q, int out, int layer, int heads, float scale, float softcap);
+  void route(Routing routing, int logits, int top_k, int out);
+  void sigmoid_scale(int x, int gate, int out);
+  // Matrices of an expert, by index.
+  struct ExpertIndices {
+    int gate, up, down;
+  };
+  // Memory in which layers of one kind take turns: made at its first use.
+  ExpertsMemory* memory_for(const ExpertsKind& kind);
+  // A section of its own, over the tokens of a step.
+  void experts(int x, int routes, int out, Function activation, const std::vector<ExpertIndices>& experts);
 
   // Allocates the memory of a step. The weights have theirs by then. Throws OutOfMemory.
   void build();
@@ -98,6 +111,8 @@ class Executor {
 
   const Buffer& buffer(int index) const { return buffers_.at(index); }
   const Step& last_step() const { return step_; }
+  // For each layer of experts, in the order of recording: how many rows each expert has met in all steps so far.
+  const std::deque<std::vector<int64_t>>& expert_loads() const { return expert_loads_; }
   size_t scratch_bytes() const;
 
  private:
@@ -126,12 +141,14 @@ class Executor {
   std::deque<Panels> panels_;
   struct Section {
     Dim dim;
-    bool by_blocks;
+    int block_rows;  // about so many rows at once; 0: all
     std::vector<std::unique_ptr<Op>> stages;
   };
   std::vector<Section> sections_;
   RowStage* open_ = nullptr;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;
+  std::vector<std::unique_ptr<ExpertsMemory>> experts_;
+  std::deque<std::vector<int64_t>> expert_loads_;  // stages hold pointers to these
   std::vector<AttentionScratch> scratch_;  // [thread]
   Arena arena_;
   std::vector<Stage> stages_;

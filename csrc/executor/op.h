@@ -27,6 +27,13 @@ struct Row {
   int in_block() const { return index - block.begin; }
 };
 
+// An odd number of cache lines, in floats: a linear writes a narrow column of many rows, and rows a multiple of 4 KiB
+// apart would fight for the same few places of the cache.
+inline int spread_stride(int width) {
+  constexpr int kLine = 64 / sizeof(float);
+  return ((width + kLine - 1) / kLine | 1) * kLine;
+}
+
 // A float matrix, rows `stride` floats apart; memory is assigned when the executor is built. A local buffer holds the
 // rows of one block only: every block writes it before it reads it, into the same, still cached memory.
 struct Buffer {

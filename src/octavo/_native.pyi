@@ -204,6 +204,16 @@ class Executor:
         """A stage. `segments`: (matrix, bias, out, add) of each weight that reads x."""
     def attention(self, *, q: int, out: int, layer: int, heads: int, scale: float, softcap: float) -> None:
         """A stage. `softcap` 0: none."""
+    def route(self, *, routing: str, logits: int, top_k: int, out: int) -> None: ...
+    def sigmoid_scale(self, *, x: int, gate: int, out: int) -> None: ...
+    def experts(
+        self, *, x: int, routes: int, out: int, activation: str, experts: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """A section of six stages. `experts`: the matrices (gate, up, down) of each."""
+    def add_experts_memory(self, *, experts: int, top_k: int, width: int, inner: int) -> None:
+        """What layers of experts take turns in; recording `experts` adds it, too."""
+    def expert_loads(self) -> list[list[int]]:
+        """[layer of experts][expert] -> rows that it has met in all steps so far."""
     def build(self) -> None:
         """Allocates the memory of a step; weights have theirs by then."""
     def fill(self, *, buffer: int, rows: _Float32) -> None:

@@ -6,7 +6,7 @@ import pytest
 from octavo.errors import UnsupportedModelError
 from octavo.execution.quant import TensorType, dequantize, quantize
 from octavo.execution.weight_parts import StoredMatrix, matrix_part, vector_part
-from octavo.model.sources import AddOne, Columns, Rows, Transposed, UnpermuteHeads, WeightSource
+from octavo.model.sources import AddOne, Columns, OnlyRow, Rows, Stacked, Transposed, UnpermuteHeads, WeightSource
 
 FUSED = (12, 64)
 FLOATS = [TensorType.F32, TensorType.F16, TensorType.BF16]
@@ -71,3 +71,19 @@ def test_parts_of_vectors() -> None:
 )
 def test_a_source_knows_the_shape_in_the_file(transform, shape: tuple[int, ...], in_file: tuple[int, ...]) -> None:
     assert WeightSource("t", transform).stored_shape(shape) == in_file
+
+
+@pytest.mark.parametrize("tensor_type", [TensorType.F32, TensorType.Q4_0])
+def test_one_of_many_stacked_matrices_is_a_view(tensor_type: TensorType) -> None:
+    values = np.random.default_rng(0).standard_normal((3, 6, 64)).astype(np.float32)
+    whole = StoredMatrix("w", tensor_type, quantize(tensor_type, values))
+    stacked = dequantize(tensor_type, whole.raw, (3, 6, 64))
+    for transform, wanted in ((Stacked(1, 3), stacked[1]), (Stacked(2, 3, Rows(4, 6, 6)), stacked[2, 4:])):
+        part = matrix_part(whole, transform, wanted.shape)
+        assert np.may_share_memory(part.raw, whole.raw)
+        np.testing.assert_array_equal(dequantize(tensor_type, part.raw, wanted.shape), wanted)
+
+
+def test_a_matrix_of_one_row_may_be_stored_as_a_vector() -> None:
+    vector = StoredMatrix("w", TensorType.F32, np.arange(8, dtype=np.float32).view(np.uint8))
+    assert matrix_part(vector, OnlyRow(), (1, 8)) == vector

@@ -16,7 +16,7 @@ from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 from octavo.execution.quant import NATIVE_TYPES, TensorType
 from octavo.execution.weights import LoadedWeight, checkpoint_header, load_model, weight_bytes
 
-FAMILIES = ("llama", "qwen2", "gemma3")
+FAMILIES = ("llama", "qwen2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe")
 
 
 def open_tiny(folder: Path, file_format: str = "gguf", **choices: Any) -> Checkpoint:

@@ -237,7 +237,7 @@ def test_a_width_that_heads_do_not_divide_needs_a_head_size() -> None:
 
 
 GGUF_FEATURES = [
-    ("llama", "expert_count", 8),
+    ("llama", "expert_shared_count", 1),
     ("qwen2", "expert_count", 60),
     ("gemma3", "expert_used_count", 2),
     ("llama", "attention.sliding_window", 4096),

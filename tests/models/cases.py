@@ -69,6 +69,7 @@ _MULTIPLIED = {
     "residual_multiplier": 0.4,
     "logits_scaling": 3.0,
 }
+_EXPERTS = {"num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 48}
 
 CASES: dict[str, Case] = {
     "llama": Case("llama"),
@@ -107,4 +108,7 @@ CASES: dict[str, Case] = {
     "olmo2": Case("olmo2"),
     "gpt2": Case("gpt2", _GPT2),
     "gpt2, scores scaled by layer, relu, untied": Case("gpt2", _GPT2_CHANGED),
+    "mixtral": Case("mixtral", {"num_local_experts": 6}),
+    "qwen2_moe": Case("qwen2_moe", {**_EXPERTS, "shared_expert_intermediate_size": 80, "mlp_only_layers": [1]}),
+    "qwen3_moe": Case("qwen3_moe", {**_EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
 }

@@ -32,7 +32,7 @@ DENSE = header(
     {"token_embd.weight": (151936, 4096), "output.weight": (151936, 4096), "blk.0.attn_q_norm.weight": (128,)},
 )
 EXPERTS = header(
-    "llama",
+    "grok",
     {
         "block_count": 32,
         "embedding_length": 4096,

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from octavo.execution.weights import LoadedWeight, weight_bytes
 from octavo.model.cost import StepShape, cost
-from octavo.model.dataflow import weights_of
-from octavo.model.program import Linear, Logits, Op, Program
+from octavo.model.dataflow import multiplied_weight, weights_of
+from octavo.model.program import Op, Program
 from octavo.platform.peaks import Peaks
 
 
@@ -38,6 +38,13 @@ class Work:
             self.memory_bytes + other.memory_bytes,
         )
 
+    def __sub__(self, other: "Work") -> "Work":
+        return Work(
+            self.int8_ops - other.int8_ops,
+            self.float_ops - other.float_ops,
+            self.memory_bytes - other.memory_bytes,
+        )
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -62,7 +69,8 @@ def work_of(
     named = {name: weights[name] for name in weights_of(op)}
     whole = cost(op, program, step, weight_bytes(named), kv_value_bytes=kv_value_bytes)
     between_ops = cost(op, program, step, dict.fromkeys(named, 0), kv_value_bytes=0)
-    is_int8 = isinstance(op, Linear | Logits) and not weights[op.weight].type.is_float
+    matrix = multiplied_weight(op)
+    is_int8 = matrix is not None and not weights[matrix].type.is_float
     return Work(
         int8_ops=whole.flops if is_int8 else 0,
         float_ops=0 if is_int8 else whole.flops,

@@ -4,7 +4,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from octavo.bench.bounds import Work, work_of
-from octavo.execution.native.stages import LinearStage, RowStage, Section, Segment, stage_names
+from octavo.execution.native.stages import (
+    ExpertsPart,
+    ExpertsStage,
+    LinearStage,
+    RowSection,
+    RowStage,
+    Section,
+    Segment,
+    Stage,
+    stage_names,
+    stages_of,
+)
 from octavo.execution.weights import LoadedWeight
 from octavo.model.cost import StepShape
 from octavo.model.program import Add, Attention, Dim, Linear, Logits, Op, Program
@@ -28,9 +39,8 @@ def stage_work(
     pricing = _Pricing(program, step, weights)
     by_name: dict[str, StageWork] = {}
     for section in sections:
-        stages = (section,) if isinstance(section, Attention) else section.stages
-        dim: Dim = "tokens" if isinstance(section, Attention) else section.dim
-        for name, stage in zip(stage_names(section), stages, strict=True):
+        dim: Dim = section.dim if isinstance(section, RowSection) else "tokens"
+        for name, stage in zip(stage_names(section), stages_of(section), strict=True):
             before = by_name.get(name, StageWork(0, dim, Work()))
             by_name[name] = StageWork(before.count + 1, dim, before.work + pricing.stage(stage))
     return by_name
@@ -43,10 +53,23 @@ class _Pricing:
             (op.weight, op.x): op for op in program.ops if isinstance(op, Linear | Logits)
         }
 
-    def stage(self, stage: RowStage | LinearStage | Attention) -> Work:
+    def stage(self, stage: Stage) -> Work:
+        if isinstance(stage, ExpertsStage):
+            return self._experts(stage)
         return sum((self._op(op) for op in self._ops(stage)), Work())
 
-    def _ops(self, stage: RowStage | LinearStage | Attention) -> Iterator[Op]:
+    def _experts(self, stage: ExpertsStage) -> Work:
+        """A third of a layer's work is of down, the rest of gate and up; what is between them is small."""
+        whole = self._op(stage.op)
+        down = Work(whole.int8_ops // 3, whole.float_ops // 3, whole.memory_bytes // 3)
+        match stage.part:
+            case ExpertsPart.DOWN:
+                return down
+            case ExpertsPart.GATE_UP:
+                return whole - down
+        return Work()
+
+    def _ops(self, stage: Stage) -> Iterator[Op]:
         """The program's ops that have become this stage."""
         match stage:
             case Attention():

@@ -18,6 +18,8 @@ class LedgerPrices:
 
     Flops and bytes of K and V are a row's own. Weights are read once for all rows of a step, and each row is charged
     an equal part. A bound supposes that each step ran for the request alone: weights read whole, its own rows computed.
+    How many experts a step reads is expected from its rows: of steps that ran, from their harmonic mean over the
+    request's rows (`num_tokens / share`); of steps alone, from the request's rows per step.
     """
 
     def __init__(self, rates: RowRates, machine: MachineRates | None) -> None:
@@ -43,11 +45,13 @@ class LedgerPrices:
         read = sum(count * size for count, size in zip(done.num_read, rates.kv_read_bytes, strict=True))
         embed_bytes = rates.embed_bytes * done.num_tokens
         kv_bytes = read + rates.kv_write_bytes * done.num_tokens
-        bound_s, bound_by = self._bound(flops, done.num_steps * rates.weight_bytes + embed_bytes + kv_bytes)
+        alone_bytes = done.num_steps * rates.step_bytes(done.num_tokens / max(1, done.num_steps))
+        shared_bytes = done.share * rates.step_bytes(done.num_tokens / done.share) if done.share else 0.0
+        bound_s, bound_by = self._bound(flops, alone_bytes + embed_bytes + kv_bytes)
         return msgspec.structs.replace(
             done,
             flops=flops.total,
-            weight_bytes=done.share * rates.weight_bytes + embed_bytes,
+            weight_bytes=shared_bytes + embed_bytes,
             kv_bytes=kv_bytes,
             bound_s=bound_s,
             bound_by=bound_by,

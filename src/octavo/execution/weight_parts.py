@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from octavo.errors import UnsupportedModelError
 from octavo.execution.quant import TensorType
-from octavo.model.sources import AddOne, Columns, Rows, Transform, Transposed, UnpermuteHeads
+from octavo.model.sources import AddOne, Columns, OnlyRow, Rows, Stacked, Transform, Transposed, UnpermuteHeads
 
 _ELEMENTS = {TensorType.F32: np.uint32, TensorType.F16: np.uint16, TensorType.BF16: np.uint16}
 """Formats whose elements stand alone -> what holds the bits of one."""
@@ -88,8 +88,20 @@ def _transposed(stored: StoredMatrix, transposed: Transposed, shape: tuple[int, 
     return replace(stored, raw=np.ascontiguousarray(wanted).reshape(-1).view(np.uint8))
 
 
+def _stacked(stored: StoredMatrix, stacked: Stacked, shape: tuple[int, ...]) -> StoredMatrix:
+    size = len(stored.raw) // stacked.count
+    one = replace(stored, raw=stored.raw[stacked.index * size : (stacked.index + 1) * size])
+    return one if stacked.rows is None else _rows(one, stacked.rows, shape)
+
+
+def _only_row(stored: StoredMatrix, only_row: OnlyRow, shape: tuple[int, ...]) -> StoredMatrix:
+    return stored
+
+
 _MATRIX_PARTS: dict[type, Callable[[StoredMatrix, Any, tuple[int, ...]], StoredMatrix]] = {
     Columns: _columns,
     Rows: _rows,
     Transposed: _transposed,
+    Stacked: _stacked,
+    OnlyRow: _only_row,
 }

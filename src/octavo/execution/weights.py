@@ -13,8 +13,9 @@ from octavo.execution.loader import Checkpoint
 from octavo.execution.quant import TensorType, dequantize, to_native
 from octavo.execution.quant_methods import encode, packed_weights, tell_of_kv_scales
 from octavo.execution.weight_parts import StoredMatrix, matrix_part, vector_part
+from octavo.model.dataflow import weights_of
 from octavo.model.header import CheckpointHeader, Naming
-from octavo.model.program import Embed, EmbedPositions, Program, Weight
+from octavo.model.program import Embed, EmbedPositions, Experts, Program, Weight
 from octavo.model.registry import define_model
 from octavo.model.sources import UnpermuteHeads, WeightSource
 
@@ -71,17 +72,19 @@ def load_model(checkpoint: Checkpoint, context: int | None = None) -> tuple[Prog
     definition = define_model(replace(checkpoint_header(checkpoint), context=context))
     program = definition.program
     weights = read_weights(checkpoint, program.name, program.weights, definition.sources, definition.ignored_tensors)
-    _check_tables(program, weights)
+    _check_orders(program, weights)
     return program, weights
 
 
-def _check_tables(program: Program, weights: Mapping[str, LoadedWeight]) -> None:
-    """Rows of an embedding are taken as they stand."""
+def _check_orders(program: Program, weights: Mapping[str, LoadedWeight]) -> None:
+    """Rows of an embedding are taken as they stand, and all experts of a layer read their inputs in one order."""
     for op in program.ops:
-        if isinstance(op, Embed | EmbedPositions) and weights[op.weight].input_order is not None:
+        kind = {Embed: "embedding table", EmbedPositions: "embedding table", Experts: "expert"}.get(type(op))
+        ordered = [name for name in weights_of(op) if kind and weights[name].input_order is not None]
+        if ordered:
             raise UnsupportedModelError(
-                f"{program.name}: the embedding table {op.weight} is quantised with its inputs in another order"
-                " (g_idx), which Octavo reads for linear layers only. Take a model whose embeddings are not quantised"
+                f"{program.name}: the {kind} {ordered[0]} is quantised with its inputs in another order (g_idx), which"
+                " Octavo reads for linear layers only. Take a model that is quantised without desc_act"
             )
 
 

@@ -17,6 +17,7 @@ from octavo.model.program import (
     Dim,
     Embed,
     EmbedPositions,
+    Experts,
     GatedActivation,
     LayerNorm,
     Linear,
@@ -26,8 +27,11 @@ from octavo.model.program import (
     RmsNorm,
     Rope,
     RopeSpec,
+    Route,
+    Routing,
     Scale,
     SelectRows,
+    SigmoidScale,
     Split,
     Weight,
 )
@@ -131,6 +135,32 @@ class ProgramBuilder:
     def activate(self, x: Buffer, activation: Activation, *, out: str) -> Buffer:
         """`activation(x)`."""
         self._ops.append(Activate(x=x.name, out=out, activation=activation))
+        return self._buffer(out, x.dim, x.width)
+
+    def route(self, logits: Buffer, top_k: int, routing: Routing, *, out: str) -> Buffer:
+        """Ids and weights of the `top_k` experts with the largest logits."""
+        self._require(0 < top_k <= logits.width, f"{logits} does not offer {top_k} experts")
+        self._ops.append(Route(logits=logits.name, out=out, top_k=top_k, routing=routing))
+        return self._buffer(out, logits.dim, 2 * top_k)
+
+    def experts(
+        self, x: Buffer, routes: Buffer, prefix: str, count: int, inner: int, activation: Activation, *, out: str
+    ) -> Buffer:
+        """The weighted sum of gated MLPs of `inner` columns. The weights of expert e are `prefix.e.gate`, `prefix.e.up`
+        and `prefix.e.down`."""
+        self._distinct(out, x)
+        self._require(x.dim == routes.dim == "tokens", f"{x} and {routes} must hold tokens")
+        named = {part: tuple(f"{prefix}.{e}.{part}" for e in range(count)) for part in ("gate", "up", "down")}
+        for part, names in named.items():
+            for name in names:
+                self._weight(name, *((x.width, inner) if part == "down" else (inner, x.width)))
+        self._ops.append(Experts(x=x.name, routes=routes.name, out=out, activation=activation, **named))
+        return self._buffer(out, x.dim, x.width)
+
+    def sigmoid_scale(self, x: Buffer, gate: Buffer, *, out: str) -> Buffer:
+        """`x * sigmoid(gate)`, one factor per row."""
+        self._require((gate.dim, gate.width) == (x.dim, 1), f"{gate} must hold one value for each row of {x}")
+        self._ops.append(SigmoidScale(x=x.name, gate=gate.name, out=out))
         return self._buffer(out, x.dim, x.width)
 
     def add(self, x: Buffer, y: Buffer, *, out: str) -> Buffer:

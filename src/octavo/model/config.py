@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from octavo.model.program import Activation, RopeSpec
+from octavo.model.program import Activation, RopeSpec, Routing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,22 @@ class LayerKind:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Mixture of experts in the place of some layers' MLP."""
+
+    num_experts: int
+    num_active: int
+    """Experts that a token meets."""
+    inner_size: int
+    """Width between the linears of an expert."""
+    routing: Routing
+    layers: tuple[bool, ...]
+    """[num_layers] whether it has experts; the others have an MLP of `Sizes.mlp_size`."""
+    shared_size: int | None = None
+    """Width of an MLP beside the experts that every token meets, behind a gate of its own; None: there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
     """One decoder-only model, independent of the file it came from."""
 
@@ -58,5 +74,6 @@ class DecoderConfig:
     """Every head of q and k is normed."""
     qk_norm_over_heads: bool = False
     """Their norms run over all heads together."""
+    mixture: Mixture | None = None
     tied_embeddings: bool = False
     """The logits use the embedding table: one weight, held once."""

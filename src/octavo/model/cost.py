@@ -1,9 +1,10 @@
 """What a step of a program costs: floating-point operations and bytes moved, op by op.
 
 Conventions, the usual ones of roofline estimates: a multiply-add counts two; every weight of an op is read once per
-step, however many tokens run; K and V of a sequence are read once per layer and step as far as the window reaches back;
-every buffer is written once and read once per use, as if no op were fused. What is priced is what runs: executors and
-this module read the same program.
+step, however many tokens run, but of experts those only that some token is expected to be routed to (expert_use.py);
+K and V of a sequence are read once per layer and step as far as the window reaches back; every buffer is written once
+and read once per use, as if no op were fused. What is priced is what runs: executors and this module read the same
+program.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from math import prod
 from typing import Any
 
 from octavo.model.dataflow import reads, weights_of, writes
+from octavo.model.expert_use import expected_experts
 from octavo.model.program import (
     Activate,
     Add,
@@ -19,6 +21,7 @@ from octavo.model.program import (
     CacheWrite,
     Embed,
     EmbedPositions,
+    Experts,
     GatedActivation,
     LayerNorm,
     Linear,
@@ -27,8 +30,10 @@ from octavo.model.program import (
     Program,
     RmsNorm,
     Rope,
+    Route,
     Scale,
     SelectRows,
+    SigmoidScale,
 )
 from octavo.visible_pairs import visible_pairs
 
@@ -96,6 +101,8 @@ def cost(
     weights = sum(weight_bytes[name] for name in weights_of(op))
     if isinstance(op, Embed | EmbedPositions):
         weights = weights * step.tokens // program.weights[op.weight].shape[0]
+    if isinstance(op, Experts):
+        weights = round(weights * expected_experts(len(op.gate), num_active(op, program), step.tokens) / len(op.gate))
     return Cost(_FLOPS[type(op)](pricing, op), weights + _kv_bytes(pricing, op) + touched * _FLOAT_BYTES)
 
 
@@ -125,9 +132,20 @@ def _touched_buffers(op: Op) -> tuple[str, ...]:
     return reads(op) if out is None else (*reads(op), out)
 
 
+def num_active(op: Experts, program: Program) -> int:
+    """Experts that a row meets: its routes hold an id and a weight for each."""
+    return program.buffers[op.routes].width // 2
+
+
 def _linear_flops(p: _Pricing, op: Linear | Logits) -> int:
     multiply_adds = p.count(op.x) * p.program.buffers[op.out].width
     return 2 * multiply_adds + (p.count(op.out) if isinstance(op, Linear) and op.bias is not None else 0)
+
+
+def _experts_flops(p: _Pricing, op: Experts) -> int:
+    """Three products, the activation and a term of the sum for each row and expert that meet."""
+    inner, width = p.program.weights[op.gate[0]].shape
+    return p.step.tokens * num_active(op, p.program) * (6 * inner * width + 5 * inner + 2 * width)
 
 
 def _attention_flops(p: _Pricing, op: Attention) -> int:
@@ -171,6 +189,9 @@ _FLOPS: dict[type[Op], Callable[[_Pricing, Any], int]] = {
     Attention: _attention_flops,
     GatedActivation: _per_output(5),
     Activate: _per_output(4),
+    Route: lambda p, op: 5 * p.count(op.logits),
+    Experts: _experts_flops,
+    SigmoidScale: _per_output(1),
     Add: _per_output(1),
     Scale: _per_output(1),
     SelectRows: _none,

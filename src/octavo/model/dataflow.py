@@ -7,6 +7,7 @@ from octavo.model.program import (
     CacheWrite,
     Embed,
     EmbedPositions,
+    Experts,
     GatedActivation,
     LayerNorm,
     Linear,
@@ -15,8 +16,10 @@ from octavo.model.program import (
     Program,
     RmsNorm,
     Rope,
+    Route,
     Scale,
     SelectRows,
+    SigmoidScale,
 )
 
 _READS: dict[type[Op], tuple[str, ...]] = {
@@ -30,6 +33,9 @@ _READS: dict[type[Op], tuple[str, ...]] = {
     Attention: ("q",),
     GatedActivation: ("gate", "up"),
     Activate: ("x",),
+    Route: ("logits",),
+    Experts: ("x", "routes"),
+    SigmoidScale: ("x", "gate"),
     Add: ("x", "y"),
     Scale: ("x",),
     SelectRows: ("x",),
@@ -46,9 +52,10 @@ _WEIGHTS: dict[type[Op], tuple[str, ...]] = {
     Linear: ("weight", "bias"),
     RmsNorm: ("weight",),
     LayerNorm: ("weight", "bias"),
+    Experts: ("gate", "up", "down"),
     Logits: ("weight",),
 }
-"""Fields of each op that name weights, where it has any."""
+"""Fields of each op that name weights, one or many, where it has any."""
 
 
 def reads(op: Op) -> tuple[str, ...]:
@@ -66,8 +73,21 @@ def writes(op: Op) -> str | None:
 
 def weights_of(op: Op) -> tuple[str, ...]:
     """Names of the weights the op uses."""
-    names = (vars(op)[field] for field in _WEIGHTS.get(type(op), ()))
-    return tuple(name for name in names if name is not None)
+    fields = (vars(op)[field] for field in _WEIGHTS.get(type(op), ()))
+    return tuple(name for field in fields for name in _names(field))
+
+
+def _names(field: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    if field is None:
+        return ()
+    return (field,) if isinstance(field, str) else field
+
+
+def multiplied_weight(op: Op) -> str | None:
+    """The matrix, or for experts the first of those, that decides what numbers an op multiplies; None: it has none."""
+    if isinstance(op, Experts):
+        return op.gate[0]
+    return op.weight if isinstance(op, Linear | Logits) else None
 
 
 def most_positions(program: Program) -> int | None:

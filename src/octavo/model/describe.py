@@ -11,6 +11,7 @@ from octavo.model.program import (
     CacheWrite,
     Embed,
     EmbedPositions,
+    Experts,
     GatedActivation,
     LayerNorm,
     Linear,
@@ -19,8 +20,10 @@ from octavo.model.program import (
     Program,
     RmsNorm,
     Rope,
+    Route,
     Scale,
     SelectRows,
+    SigmoidScale,
 )
 
 _KV_VALUE_BYTES = 2
@@ -127,6 +130,20 @@ def _activate(p: Program, op: Activate) -> str:
     return f"{op.out} = {op.activation}({op.x})"
 
 
+def _route(p: Program, op: Route) -> str:
+    return f"{op.out} = route({op.logits}, top {op.top_k} of {p.buffers[op.logits].width}, {op.routing})"
+
+
+def _experts(p: Program, op: Experts) -> str:
+    first, last = (name.removesuffix(".gate") for name in (op.gate[0], op.gate[-1]))
+    inner, width = p.weights[op.gate[0]].shape
+    return f"{op.out} = experts({op.x}, {op.routes}: {first} .. {last}, {op.activation}, {width} -> {inner} -> {width})"
+
+
+def _sigmoid_scale(p: Program, op: SigmoidScale) -> str:
+    return f"{op.out} = {op.x} * sigmoid({op.gate})"
+
+
 def _add(p: Program, op: Add) -> str:
     return f"{op.out} = {op.x} + {op.y}"
 
@@ -154,6 +171,9 @@ _TEXTS: dict[type[Op], Callable[[Program, Any], str]] = {
     Attention: _attention,
     GatedActivation: _gated,
     Activate: _activate,
+    Route: _route,
+    Experts: _experts,
+    SigmoidScale: _sigmoid_scale,
     Add: _add,
     Scale: _scale,
     SelectRows: _select_rows,

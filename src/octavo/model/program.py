@@ -23,6 +23,18 @@ class Activation(StrEnum):
     RELU = "relu"
 
 
+class Routing(StrEnum):
+    """How the logits of the chosen experts become weights. Another rule is a member here and a function per executor.
+
+    With l the logits of a row, c the chosen ones in their order, e(i) = exp(l[i] - l[c[0]]):
+    """
+
+    SHARE_OF_ALL = "share_of_all"
+    """e(c[j]) / sum of e over all experts, by ascending id: softmax, then top-k."""
+    SHARE_OF_CHOSEN = "share_of_chosen"
+    """e(c[j]) / sum of e over the chosen ones, in their order: top-k, then softmax; the weights add up to 1."""
+
+
 class Split(StrEnum):
     """How a linear may be cut across ranks: by output (column), by input (row), or not at all."""
 
@@ -178,6 +190,48 @@ class Activate:
 
 
 @dataclass(frozen=True)
+class Route:
+    """Chooses `top_k` experts for each row by its router logits `[experts]`: the largest ones, ties to the lower id.
+
+    out `[2 * top_k]` holds the ids in descending order of logits (as floats, which hold them exactly), then the
+    weights. A logit that is NaN counts as the largest, so that it makes the row NaN and not another row.
+    """
+
+    logits: str
+    out: str
+    top_k: int
+    routing: Routing
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Mixture of experts: with i_j and w_j what `routes` (see Route) holds for a row,
+
+    y_j = down[i_j] @ (activation(gate[i_j] @ x) * (up[i_j] @ x)), and out = w_0 y_0 + w_1 y_1 + ..., added in this
+    order with one rounding each. No expert has a capacity: a row's result does not depend on other rows.
+    """
+
+    x: str
+    routes: str
+    out: str
+    gate: tuple[str, ...]
+    """A weight `[inner, width]` per expert."""
+    up: tuple[str, ...]
+    down: tuple[str, ...]
+    """A weight `[width, inner]` per expert."""
+    activation: Activation
+
+
+@dataclass(frozen=True)
+class SigmoidScale:
+    """out = x * sigmoid(gate[0]): gate has one column. out may be x."""
+
+    x: str
+    gate: str
+    out: str
+
+
+@dataclass(frozen=True)
 class Add:
     """out = x + y. out may be x or y."""
 
@@ -224,6 +278,9 @@ Op = (
     | Attention
     | GatedActivation
     | Activate
+    | Route
+    | Experts
+    | SigmoidScale
     | Add
     | Scale
     | SelectRows

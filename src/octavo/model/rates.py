@@ -7,9 +7,10 @@ row's part can be told without its neighbours; the prices here are read off from
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from octavo.model.cost import Cost, StepShape, cost
-from octavo.model.dataflow import weights_of
-from octavo.model.program import Attention, CacheWrite, Embed, Linear, Logits, Op, Program
+from octavo.model.cost import Cost, StepShape, cost, num_active
+from octavo.model.dataflow import multiplied_weight, weights_of
+from octavo.model.expert_use import expected_experts
+from octavo.model.program import Attention, CacheWrite, Embed, Experts, Op, Program
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,20 @@ class Flops:
 
 
 @dataclass(frozen=True)
+class ExpertRates:
+    """The experts of all layers that choose as many out of as many."""
+
+    num_experts: int
+    num_active: int
+    num_bytes: int
+    """Of all their weights."""
+
+    def step_bytes(self, num_rows: float) -> float:
+        """Bytes of those that a step of so many rows is expected to read."""
+        return self.num_bytes * expected_experts(self.num_experts, self.num_active, num_rows) / self.num_experts
+
+
+@dataclass(frozen=True)
 class RowRates:
     """Prices of a program."""
 
@@ -42,13 +57,19 @@ class RowRates:
     pair_flops: tuple[int, ...]
     """For each reach: of a (query, key) pair of attention, over all layers that see so far. Floats."""
     weight_bytes: int
-    """Read once by a step, however many rows it has."""
+    """Read once by a step, however many rows it has; without experts."""
     embed_bytes: float
     """Of the embedding table, read by a row."""
     kv_read_bytes: tuple[int, ...]
     """For each reach: of a token whose K and V are read, over all layers that see so far."""
     kv_write_bytes: int
     """Written by a row."""
+    experts: tuple[ExpertRates, ...] = ()
+    """Of each size of layer."""
+
+    def step_bytes(self, num_rows: float) -> float:
+        """Bytes of weights that a step of so many rows reads, embeddings aside: of experts, as many as are expected."""
+        return self.weight_bytes + sum(each.step_bytes(num_rows) for each in self.experts)
 
 
 def row_rates(
@@ -69,11 +90,11 @@ def row_rates(
     per_row, per_sampled = Flops(), Flops()
     for op in program.ops:
         row, sampled = _flops(op, program, weight_bytes)
-        is_int8 = isinstance(op, Linear | Logits) and op.weight in int8_weights
+        is_int8 = multiplied_weight(op) in int8_weights
         per_row += Flops(int8=row) if is_int8 else Flops(floats=row)
         per_sampled += Flops(int8=sampled) if is_int8 else Flops(floats=sampled)
     tables = [op.weight for op in program.ops if isinstance(op, Embed)]
-    read = {name for op in program.ops if not isinstance(op, Embed) for name in weights_of(op)}
+    read = {name for op in program.ops if not isinstance(op, Embed | Experts) for name in weights_of(op)}
     written = [op.layer for op in program.ops if isinstance(op, CacheWrite)]
     seen = [op for op in program.ops if isinstance(op, Attention)]
     windows = [program.cache_layers[op.layer].window for op in seen]
@@ -85,6 +106,7 @@ def row_rates(
             for reach in reaches
         ),
         weight_bytes=sum(weight_bytes[name] for name in read),
+        experts=_expert_rates(program, weight_bytes),
         embed_bytes=sum(weight_bytes[name] / program.weights[name].shape[0] for name in tables),
         kv_read_bytes=tuple(
             sum(kv_layer_bytes[op.layer] for op, window in zip(seen, windows, strict=True) if window == reach)
@@ -92,6 +114,15 @@ def row_rates(
         ),
         kv_write_bytes=sum(kv_layer_bytes[layer] for layer in written),
     )
+
+
+def _expert_rates(program: Program, weight_bytes: Mapping[str, int]) -> tuple[ExpertRates, ...]:
+    sizes: dict[tuple[int, int], int] = {}
+    for op in program.ops:
+        if isinstance(op, Experts):
+            kind = len(op.gate), num_active(op, program)
+            sizes[kind] = sizes.get(kind, 0) + sum(weight_bytes[name] for name in weights_of(op))
+    return tuple(ExpertRates(*kind, num_bytes) for kind, num_bytes in sizes.items())
 
 
 def _flops(op: Op, program: Program, weight_bytes: Mapping[str, int]) -> tuple[int, int]:

@@ -18,17 +18,22 @@ from octavo.model.families.gpt2 import GPT2
 from octavo.model.families.granite import GRANITE
 from octavo.model.families.llama import LLAMA
 from octavo.model.families.mistral import MISTRAL
+from octavo.model.families.mixtral import MIXTRAL
 from octavo.model.families.olmo2 import OLMO2
 from octavo.model.families.phi3 import PHI3
 from octavo.model.families.qwen2 import QWEN2
+from octavo.model.families.qwen2_moe import QWEN2_MOE
 from octavo.model.families.qwen3 import QWEN3
+from octavo.model.families.qwen3_moe import QWEN3_MOE
 from octavo.model.family import Family
 from octavo.model.header import CheckpointHeader, Naming
 from octavo.model.plug_ins import GROUP, load_families, origin
 from octavo.model.program import Program
 from octavo.model.sources import ModelDefinition
 
-BUILT_IN = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA, GEMMA2, GEMMA3, PHI3, GRANITE, OLMO2, GPT2)
+BUILT_IN = (
+    LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA, GEMMA2, GEMMA3, PHI3, GRANITE, OLMO2, GPT2, MIXTRAL, QWEN2_MOE, QWEN3_MOE,
+)  # fmt: skip
 HEAD_LAYOUTS: tuple[HeadLayout, ...] = (EAGLE3, EAGLE)
 """The first that a checkpoint matches is its layout."""
 

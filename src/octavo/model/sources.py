@@ -62,7 +62,21 @@ class Transposed:
     rows: Rows | None = None
 
 
-Transform = UnpermuteHeads | AddOne | Columns | Rows | Transposed | None
+@dataclass(frozen=True)
+class Stacked:
+    """Matrix `index` of `count` that the file holds as one tensor `[count, out, in]`. `rows`: those of it to take."""
+
+    index: int
+    count: int
+    rows: Rows | None = None
+
+
+@dataclass(frozen=True)
+class OnlyRow:
+    """The file holds the matrix, which has one row, as a vector."""
+
+
+Transform = UnpermuteHeads | AddOne | Columns | Rows | Transposed | Stacked | OnlyRow | None
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,10 @@ class WeightSource:
                 return (height, *shape[1:])
             case Transposed(rows=rows):
                 return (*shape[1:], shape[0] if rows is None else rows.height)
+            case Stacked(count=count, rows=rows):
+                return (count, shape[0] if rows is None else rows.height, *shape[1:])
+            case OnlyRow():
+                return shape[1:]
         return shape
 
 

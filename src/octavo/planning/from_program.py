@@ -2,13 +2,18 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from octavo.kv.spec import AttentionSpec
-from octavo.model.program import Attention, Embed, EmbedPositions, Linear, Logits, Program
+from octavo.model.cost import num_active
+from octavo.model.program import Attention, Embed, EmbedPositions, Experts, Linear, Logits, Op, Program, Split
 from octavo.planning.shape import Layer, Matrix, ModelShape, Pricing
 
 _OF_A_LAYER = re.compile(r"layers\.(\d+)\.(.+)")
+_FIRST_EXPERT = "experts.0."
+"""One of all stands for them."""
 
 
 def shape_of_program(program: Program, name: str, architecture: str) -> ModelShape:
@@ -52,16 +57,31 @@ def _layer(program: Program, op: Attention, matrices: tuple[Matrix, ...], num_no
 def _matrices(program: Program) -> dict[int, list[Matrix]]:
     found: dict[int, list[Matrix]] = defaultdict(list)
     for op in program.ops:
-        place = _OF_A_LAYER.fullmatch(op.weight) if isinstance(op, Linear) else None
-        if isinstance(op, Linear) and place is not None:
-            outputs, inputs = program.weights[op.weight].shape
-            matrix = Matrix(name=place[2], inputs=inputs, outputs=outputs, split=op.split, has_bias=op.bias is not None)
-            found[int(place[1])].append(matrix)
+        for weight, matrix in _matrices_of(op, program):
+            place = _OF_A_LAYER.fullmatch(weight)
+            if place is not None:
+                found[int(place[1])].append(replace(matrix, name=place[2].replace(_FIRST_EXPERT, "")))
     return found
 
 
 def _position_parameters(program: Program) -> int:
     return sum(prod(program.weights[op.weight].shape) for op in program.ops if isinstance(op, EmbedPositions))
+
+
+def _matrices_of(op: Op, program: Program) -> Iterator[tuple[str, Matrix]]:
+    """The weight of each linear, or of its first expert, and what it is."""
+    match op:
+        case Linear(weight=weight, split=split, bias=bias):
+            yield weight, _matrix(program, weight, split, has_bias=bias is not None)
+        case Experts(gate=gate, up=up, down=down):
+            for names, split in ((gate, Split.COLUMN), (up, Split.COLUMN), (down, Split.ROW)):
+                matrix = _matrix(program, names[0], split, has_bias=False)
+                yield names[0], replace(matrix, num_experts=len(names), num_active=num_active(op, program))
+
+
+def _matrix(program: Program, weight: str, split: Split, *, has_bias: bool) -> Matrix:
+    outputs, inputs = program.weights[weight].shape
+    return Matrix(name=weight, inputs=inputs, outputs=outputs, split=split, has_bias=has_bias)
 
 
 def _norm_parameters(program: Program) -> dict[int | None, int]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from math import prod
 
 from octavo.model.cost import StepShape, cost, program_cost
-from octavo.model.program import Linear, Logits, Program
+from octavo.model.dataflow import multiplied_weight
+from octavo.model.expert_use import expected_experts
+from octavo.model.program import Program
 from octavo.planning.deployment import Deployment
 from octavo.planning.kv import KVFormat, kv_bytes_per_token_per_device, kv_bytes_per_token_per_layer
 from octavo.planning.roofline import compute_bound_s, memory_bound_s
@@ -77,7 +79,7 @@ def _program_work(program: Program, step: StepShape, bytes_per_weight: float, kv
     costs = [(op, cost(op, program, step, sizes, kv_value_bytes=0)) for op in program.ops]
     between_ops = program_cost(program, step, dict.fromkeys(sizes, 0), kv_value_bytes=0).bytes
     values_read = sum(each.bytes for _, each in costs) - between_ops
-    linear_flops = sum(each.flops for op, each in costs if isinstance(op, Linear | Logits))
+    linear_flops = sum(each.flops for op, each in costs if multiplied_weight(op) is not None)
     other_flops = sum(each.flops for _, each in costs) - linear_flops
     return StepWork(linear_flops, other_flops, values_read * bytes_per_weight, kv_bytes)
 
@@ -112,8 +114,8 @@ def _touched_parameters(shape: ModelShape, step: StepShape) -> float:
 
 
 def _touched(matrix: Matrix, num_tokens: int) -> float:
-    """Expected over routings that are even and independent: an expert is idle if every token passes it by."""
+    """Of experts, those that some token is expected to be routed to."""
     if matrix.num_active == matrix.num_experts:
         return matrix.num_parameters
-    idle = (1 - matrix.num_active / matrix.num_experts) ** num_tokens
-    return matrix.num_parameters * (1 - idle)
+    touched = expected_experts(matrix.num_experts, matrix.num_active, num_tokens)
+    return matrix.num_parameters * touched / matrix.num_experts

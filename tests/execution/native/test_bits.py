@@ -27,6 +27,11 @@ MODELS: dict[str, dict[str, object]] = {
     "k-quants": {"architecture": "llama", "tensor_type": TensorType.Q4_K, "embedding_type": TensorType.Q6_K,
                  "hidden": 256, "intermediate": 256},
     "bfloat16": {"architecture": "gemma3", "tensor_type": TensorType.BF16},
+    "mixtral": {"architecture": "mixtral", "tensor_type": TensorType.Q4_0, "embedding_type": TensorType.Q8_0},
+    "qwen2_moe": {"architecture": "qwen2_moe", "tensor_type": TensorType.Q8_0, "experts": 12, "active_experts": 4,
+                  "dense_layers": (1,), "layers": 3},
+    "qwen3_moe": {"architecture": "qwen3_moe", "tensor_type": TensorType.BF16, "experts": 16, "active_experts": 3,
+                  "expert_inner": 72},
 }  # fmt: skip
 
 

@@ -21,6 +21,9 @@ MODELS = {
     "qwen2, tied, one KV head": TinyModel(architecture="qwen2", tied=True, kv_heads=1),
     "gpt2": TinyModel(architecture="gpt2", kv_heads=4),
     "gemma3": TinyModel(architecture="gemma3", layers=4, window=16),
+    "mixtral": TinyModel(architecture="mixtral"),
+    "qwen2_moe": TinyModel(architecture="qwen2_moe", layers=3, dense_layers=(1,), expert_inner=96),
+    "qwen3_moe": TinyModel(architecture="qwen3_moe", experts=16, active_experts=4, head_dim=32),
     "gemma3, period of six": TinyModel(architecture="gemma3", layers=7, window=24, window_period=6, head_dim=32),
 }
 

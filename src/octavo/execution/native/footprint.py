@@ -7,7 +7,8 @@ from octavo import _native
 from octavo.execution.native.lower import lower_with
 from octavo.execution.native.stages import Quantize, RowSection, RowStage, Section, int8_form
 from octavo.execution.weights import LoadedWeight
-from octavo.model.program import Program, Rope
+from octavo.model.cost import num_active
+from octavo.model.program import Experts, Program, Rope
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ def footprint(
     }
     for name in _quantised(lowered.sections):
         native.add_panels(buffers[name], local=int8_form(name) in lowered.local)
+    for op in program.ops:
+        if isinstance(op, Experts):
+            inner, width = program.weights[op.gate[0]].shape
+            native.add_experts_memory(experts=len(op.gate), top_k=num_active(op, program), width=width, inner=inner)
     return Footprint(native.packed_bytes + _vector_bytes(program, limits.max_positions), native.step_bytes)
 
 

@@ -23,10 +23,11 @@ from octavo.execution.native.stages import (
     Section,
     Segment,
     Softcap,
+    WholeOp,
     access,
 )
 from octavo.execution.weights import LoadedWeight
-from octavo.model.program import Add, Attention, Buffer, Dim, Linear, Logits, Op, Program
+from octavo.model.program import Add, Buffer, Dim, Linear, Logits, Op, Program
 
 Order = npt.NDArray[np.int32]
 
@@ -153,10 +154,10 @@ def quantize_inputs(ops: Sequence[FlatOp], int8_weights: Collection[str]) -> lis
 
 
 def gather_sections(ops: Sequence[FlatOp], buffers: Mapping[str, Buffer]) -> Iterator[Section]:
-    """Everything between two attentions over the same dimension becomes one section."""
+    """Everything between two ops that are sections of their own, over the same dimension, becomes one section."""
 
     def dim_of(op: FlatOp) -> Dim | None:
-        if isinstance(op, Attention):
+        if isinstance(op, WholeOp):
             return None
         touched = access(op)
         return next(buffers[name].dim for name in (*touched.writes, *touched.reads) if name in buffers)
@@ -164,7 +165,7 @@ def gather_sections(ops: Sequence[FlatOp], buffers: Mapping[str, Buffer]) -> Ite
     for dim, group in groupby(ops, dim_of):
         row_wise: list[RowOp | LinearStage] = []
         for op in group:
-            if isinstance(op, Attention):
+            if isinstance(op, WholeOp):
                 yield op
             else:
                 row_wise.append(op)
@@ -192,7 +193,7 @@ def find_local(sections: Sequence[Section]) -> frozenset[str]:
     names: set[str] = set()
     carried: set[str] = set()
     for section in sections:
-        if isinstance(section, Attention):
+        if isinstance(section, WholeOp):
             carried.update(access(section).reads, access(section).writes)
             continue
         written: set[str] = set()

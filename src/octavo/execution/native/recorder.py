@@ -26,13 +26,16 @@ from octavo.model.program import (
     CacheWrite,
     Embed,
     EmbedPositions,
+    Experts,
     GatedActivation,
     LayerNorm,
     Program,
     RmsNorm,
     Rope,
+    Route,
     Scale,
     SelectRows,
+    SigmoidScale,
 )
 
 
@@ -86,6 +89,9 @@ class Recorder:
             CacheWrite: self._cache_write,
             GatedActivation: self._gate,
             Activate: self._activate,
+            Route: self._route,
+            Experts: self._experts,
+            SigmoidScale: self._sigmoid_scale,
             Add: self._add,
             Scale: self._scale,
             SelectRows: self._select,
@@ -154,6 +160,24 @@ class Recorder:
     def _activate(self, op: Activate) -> None:
         b = self.buffers
         self._native.activate(activation=op.activation.value, x=b[op.x], out=b[op.out])
+
+    def _route(self, op: Route) -> None:
+        b = self.buffers
+        self._native.route(routing=op.routing.value, logits=b[op.logits], top_k=op.top_k, out=b[op.out])
+
+    def _experts(self, op: Experts) -> None:
+        b = self.buffers
+        experts = [
+            (self._matrix(gate), self._matrix(up), self._matrix(down))
+            for gate, up, down in zip(op.gate, op.up, op.down, strict=True)
+        ]
+        self._native.experts(
+            x=b[op.x], routes=b[op.routes], out=b[op.out], activation=op.activation.value, experts=experts
+        )
+
+    def _sigmoid_scale(self, op: SigmoidScale) -> None:
+        b = self.buffers
+        self._native.sigmoid_scale(x=b[op.x], gate=b[op.gate], out=b[op.out])
 
     def _add(self, op: Add) -> None:
         b = self.buffers

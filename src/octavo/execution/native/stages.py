@@ -5,6 +5,7 @@ Ops that need no lowering are those of `octavo.model.program`; buffers and weigh
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +20,15 @@ from octavo.model.program import (
     Dim,
     Embed,
     EmbedPositions,
+    Experts,
     GatedActivation,
     LayerNorm,
     RmsNorm,
     Rope,
+    Route,
     Scale,
     SelectRows,
+    SigmoidScale,
 )
 
 
@@ -79,6 +83,8 @@ RowOp = (
     | CacheWrite
     | GatedActivation
     | Activate
+    | Route
+    | SigmoidScale
     | Add
     | Scale
     | SelectRows
@@ -105,10 +111,35 @@ class RowSection:
     stages: tuple[RowStage | LinearStage, ...]
 
 
-FlatOp = RowOp | LinearStage | Attention
+WholeOp = Attention | Experts
+"""Ops that are a section of their own: their rows meet, in the cache or at an expert."""
+
+FlatOp = RowOp | LinearStage | WholeOp
 """An op between the passes of `lower`, before row ops are gathered into stages."""
 
-Section = RowSection | Attention
+Section = RowSection | WholeOp
+
+
+class ExpertsPart(StrEnum):
+    """The stages of a layer of experts, in their order."""
+
+    SEAT = "seat"
+    GATHER = "gather"
+    GATE_UP = "gate+up"
+    ACTIVATE = "activate"
+    DOWN = "down"
+    COMBINE = "combine"
+
+
+@dataclass(frozen=True)
+class ExpertsStage:
+    """One stage of a layer of experts."""
+
+    op: Experts
+    part: ExpertsPart
+
+
+Stage = RowStage | LinearStage | Attention | ExpertsStage
 
 
 @dataclass(frozen=True)
@@ -137,7 +168,7 @@ class Access:
     writes: tuple[str, ...]
 
 
-def access(op: FlatOp) -> Access:
+def access(op: FlatOp | Stage) -> Access:
     """What an op does to the buffers. An op that works in place reads and writes its buffer."""
     match op:
         case Softcap(x=x):
@@ -149,6 +180,10 @@ def access(op: FlatOp) -> Access:
         case LinearStage(x=x, segments=segments):
             added = tuple(s.out for s in segments if s.add)
             return Access((x, int8_form(x), *added), tuple(s.out for s in segments))
+        case ExpertsStage(op=experts):
+            return Access(reads(experts), (experts.out,))
+        case RowStage():
+            raise TypeError(f"ask each op of {op}")
     written = writes(op)
     return Access(reads(op), () if written is None else (written,))
 
@@ -162,7 +197,7 @@ def last_writer(sections: Sequence[Section], buffer: str) -> tuple[int, int]:
     places = [
         (index, place)
         for index, section in enumerate(sections)
-        for place, stage in enumerate((section,) if isinstance(section, Attention) else section.stages)
+        for place, stage in enumerate(stages_of(section))
         for op in (stage.ops if isinstance(stage, RowStage) else (stage,))
         if buffer in access(op).writes
     ]
@@ -171,14 +206,28 @@ def last_writer(sections: Sequence[Section], buffer: str) -> tuple[int, int]:
     return places[-1]
 
 
+def stages_of(section: Section) -> tuple[Stage, ...]:
+    """The stages of a section, in the order of the native core."""
+    match section:
+        case Attention():
+            return (section,)
+        case Experts():
+            return tuple(ExpertsStage(section, part) for part in ExpertsPart)
+    return section.stages
+
+
 def stage_names(section: Section) -> tuple[str, ...]:
     """A name for each stage of a section, the same in every layer."""
-    if isinstance(section, Attention):
-        return ("attention",)
-    return tuple(_stage_name(stage) for stage in section.stages)
+    return tuple(_stage_name(stage) for stage in stages_of(section))
 
 
-def _stage_name(stage: RowStage | LinearStage) -> str:
-    if isinstance(stage, RowStage):
-        return "+".join(type(op).__name__ for op in stage.ops)
-    return "linear " + "+".join(s.weight.rsplit(".", 1)[-1] for s in stage.segments)
+def _stage_name(stage: Stage) -> str:
+    match stage:
+        case Attention():
+            return "attention"
+        case ExpertsStage(part=part):
+            return f"experts {part}"
+        case RowStage(ops=ops):
+            return "+".join(type(op).__name__ for op in ops)
+        case LinearStage(segments=segments):
+            return "linear " + "+".join(s.weight.rsplit(".", 1)[-1] for s in segments)

@@ -11,6 +11,7 @@ from octavo.execution.protocols import Float32, Int32, StepBatch
 from octavo.execution.reference.attention import attend
 from octavo.execution.reference.paged_kv import PagedKV
 from octavo.execution.reference.rounding import round_activations
+from octavo.execution.reference.routing import route
 from octavo.kv.spec import KVLayout
 from octavo.model.program import (
     Activate,
@@ -20,6 +21,7 @@ from octavo.model.program import (
     CacheWrite,
     Embed,
     EmbedPositions,
+    Experts,
     GatedActivation,
     LayerNorm,
     Linear,
@@ -28,8 +30,10 @@ from octavo.model.program import (
     RmsNorm,
     Rope,
     RopeSpec,
+    Route,
     Scale,
     SelectRows,
+    SigmoidScale,
 )
 
 
@@ -181,6 +185,31 @@ def _activate(m: Machine, op: Activate) -> None:
     m.buffers[op.out] = _ACTIVATIONS[op.activation](m.buffers[op.x])
 
 
+def _route(m: Machine, op: Route) -> None:
+    ids, weights = route(m.buffers[op.logits], op.top_k, op.routing)
+    m.buffers[op.out] = np.concatenate((ids.astype(np.float32), weights), axis=1)
+
+
+def _experts(m: Machine, op: Experts) -> None:
+    x = m.buffers[op.x]
+    ids, weights = np.split(m.buffers[op.routes], 2, axis=1)
+    parts = np.empty((*ids.shape, x.shape[1]), np.float32)
+    for expert in np.unique(ids).astype(np.int64).tolist():
+        rows, places = np.nonzero(ids == expert)
+        gate, up = (_matmul(x[rows], m.weights[names[expert]]) for names in (op.gate, op.up))
+        parts[rows, places] = _matmul(_ACTIVATIONS[op.activation](gate) * up, m.weights[op.down[expert]])
+    total: Float32 = weights[:, 0, None] * parts[:, 0]
+    for place in range(1, ids.shape[1]):
+        total = total + weights[:, place, None] * parts[:, place]
+    m.buffers[op.out] = total
+
+
+def _sigmoid_scale(m: Machine, op: SigmoidScale) -> None:
+    with np.errstate(over="ignore"):  # exp(-x) = inf gives the right answer, 0
+        y: Float32 = m.buffers[op.x] / (1 + np.exp(-m.buffers[op.gate]))
+    m.buffers[op.out] = y
+
+
 def _add(m: Machine, op: Add) -> None:
     m.buffers[op.out] = m.buffers[op.x] + m.buffers[op.y]
 
@@ -211,6 +240,9 @@ OPS: dict[type[Op], Callable[[Machine, Any], None]] = {
     Attention: _attention,
     GatedActivation: _gated_activation,
     Activate: _activate,
+    Route: _route,
+    Experts: _experts,
+    SigmoidScale: _sigmoid_scale,
     Add: _add,
     Scale: _scale,
     SelectRows: _select_rows,

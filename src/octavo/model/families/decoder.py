@@ -2,6 +2,7 @@
 
 from octavo.model.builder import ProgramBuilder
 from octavo.model.config import DecoderConfig
+from octavo.model.families.mixture import mixture_mlp
 from octavo.model.program import Buffer, Program, Split
 
 
@@ -54,6 +55,14 @@ def added(b: ProgramBuilder, x: Buffer, h: Buffer, config: DecoderConfig) -> Buf
     return b.add(x, h, out="x")
 
 
+def mlp(b: ProgramBuilder, h: Buffer, config: DecoderConfig, index: int) -> Buffer:
+    """The second block of a layer: one MLP, or a mixture of experts where the layer has one."""
+    mixture = config.mixture
+    if mixture is not None and mixture.layers[index]:
+        return mixture_mlp(b, h, config, mixture, index)
+    return gated_mlp(b, h, config, index)
+
+
 def pre_norm_decoder(config: DecoderConfig) -> Program:
     """The plain decoder of llama and its kin: each block reads a normed copy of x and adds its result to x."""
     s = config.sizes
@@ -63,7 +72,7 @@ def pre_norm_decoder(config: DecoderConfig) -> Program:
         h = b.rms_norm(x, f"layers.{i}.attn.norm", s.rms_eps, out="h")
         x = added(b, x, self_attention(b, h, config, i), config)
         h = b.rms_norm(x, f"layers.{i}.mlp.norm", s.rms_eps, out="h")
-        x = added(b, x, gated_mlp(b, h, config, i), config)
+        x = added(b, x, mlp(b, h, config, i), config)
     return finish(b, x, config)
 
 

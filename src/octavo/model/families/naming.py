@@ -36,6 +36,8 @@ LINEARS = {
     },
 }
 
+_MLP = frozenset({"mlp.gate", "mlp.up", "mlp.down"})
+
 PRE_NORMS = {
     Naming.GGUF: {"attn.norm": "attn_norm", "mlp.norm": "ffn_norm"},
     Naming.HF: {"attn.norm": "input_layernorm", "mlp.norm": "post_attention_layernorm"},
@@ -100,6 +102,10 @@ def norms_plus_one(sources: Mapping[str, WeightSource], naming: Naming) -> dict[
         name: replace(source, transform=AddOne()) if name.endswith("norm") else source
         for name, source in sources.items()
     }
+
+
+def _has_experts(config: DecoderConfig, layer: int) -> bool:
+    return config.mixture is not None and config.mixture.layers[layer]
 
 
 def redundant_tensors(config: DecoderConfig, naming: Naming) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from octavo.execution.loader.gguf_writer import FILE_TYPES, GGUFTensor, Value, write_gguf, write_split_gguf
+from octavo.execution.loader.tiny.mixture import GGUF_PARTS, gguf_numbers, is_router, stacked
 from octavo.execution.loader.tiny.spec import TinyModel
+from octavo.execution.loader.tiny.stored import Stored
 from octavo.execution.loader.tiny.vocabulary import Vocabulary
-from octavo.execution.loader.tiny.weights import Stored
 from octavo.execution.quant import TensorType, quantize
 
 _PRE_TOKENIZERS = {"llama": "smollm", "qwen2": "qwen2", "gemma3": "default", "gpt2": "gpt-2"}
@@ -40,6 +41,7 @@ _PARTS = {
     "attn.c_proj": "attn_output",
     "mlp.c_fc": "ffn_up",
     "mlp.c_proj": "ffn_down",
+    **GGUF_PARTS,
 }
 _NORMS = {
     "gpt2": {},
@@ -51,6 +53,8 @@ _NORMS = {
         "post_feedforward_layernorm": "post_ffw_norm",
     },
 }
+_ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"}
+"""Where GGUF has another name."""
 _NAME = re.compile(r"(model\.layers|transformer\.h)\.(?P<layer>\d+)\.(?P<part>.+)")
 
 
@@ -59,7 +63,7 @@ def write_gguf_model(
 ) -> Path:
     """Writes the file, or its parts; returns the first."""
     metadata = {**_model_metadata(model), **_tokenizer_metadata(model, vocabulary)}
-    tensors = [_tensor(model, name, stored) for name, stored in weights.items()]
+    tensors = [_tensor(model, name, stored) for name, stored in stacked(weights).items()]
     path.parent.mkdir(parents=True, exist_ok=True)
     if shards > 1:
         return write_split_gguf(path, metadata, tensors, shards)[0]
@@ -68,7 +72,7 @@ def write_gguf_model(
 
 
 def _model_metadata(model: TinyModel) -> dict[str, Value]:
-    arch = model.architecture
+    arch = _ARCHITECTURES.get(model.architecture, model.architecture)
     numbers = {
         "block_count": model.layers,
         "context_length": model.context_length,
@@ -76,11 +80,12 @@ def _model_metadata(model: TinyModel) -> dict[str, Value]:
         "feed_forward_length": model.intermediate,
         "attention.head_count": model.heads,
         **_architecture_numbers(model),
+        **gguf_numbers(model),
     }
     return {
         "general.architecture": Value("str", arch),
         "general.type": Value("str", "model"),
-        "general.name": Value("str", f"Tiny random {arch}"),
+        "general.name": Value("str", f"Tiny random {model.architecture}"),
         "general.file_type": Value("u32", FILE_TYPES[model.tensor_type.name]),
         "general.quantization_version": Value("u32", 2),
         **{f"{arch}.{key}": Value("u32", number) for key, number in numbers.items()},
@@ -106,7 +111,7 @@ def _rotary_numbers(model: TinyModel) -> dict[str, int]:
         pattern = {} if model.window_period == 6 else {"attention.sliding_window_pattern": model.window_period}
         return heads | {"attention.sliding_window": model.window} | pattern
     unusual = heads if model.q_width != model.hidden else {}
-    if model.architecture == "llama":
+    if model.kin == "llama":
         return unusual | {"vocab_size": model.vocab_size, "rope.dimension_count": model.key_dim}
     return unusual
 
@@ -115,7 +120,7 @@ def _tokenizer_metadata(model: TinyModel, vocabulary: Vocabulary) -> dict[str, V
     is_bpe = vocabulary.kind == "bpe"
     fields = {
         "model": Value("str", "gpt2" if is_bpe else "llama"),
-        "pre": Value("str", _PRE_TOKENIZERS[model.architecture] if is_bpe else "default"),
+        "pre": Value("str", _PRE_TOKENIZERS[model.kin] if is_bpe else "default"),
         "tokens": Value("[str]", vocabulary.tokens),
         "token_type": Value("[i32]", vocabulary.types),
         "bos_token_id": Value("u32", vocabulary.bos),
@@ -148,16 +153,24 @@ def _gguf_name(model: TinyModel, name: str) -> str:
     match = _NAME.fullmatch(stem)
     if match is None:
         return f"{_WHOLE[stem]}.{suffix}"
-    part = (_PARTS | _NORMS[model.architecture])[match["part"]]
+    part = (_PARTS | _NORMS[model.kin])[match["part"]]
     return f"blk.{match['layer']}.{part}.{suffix}"
 
 
+def _part(name: str) -> str:
+    """Of a layer; empty for tensors of none."""
+    match = _NAME.fullmatch(name.rpartition(".")[0])
+    return "" if match is None else match["part"]
+
+
 def _converted(model: TinyModel, name: str, stored: Stored) -> Stored:
-    """Norms and biases as F32, Gemma's norms with their 1 added, llama's q and k rows in rotary pairs."""
+    """Norms, biases and routers as F32, Gemma's norms with their 1 added, llama's q and k rows in rotary pairs."""
+    if is_router(_part(name)):
+        return Stored(TensorType.F32, stored.shape, quantize(TensorType.F32, stored.values))
     if len(stored.shape) == 1:
         one = np.float32(1) if model.architecture == "gemma3" and "norm" in name else np.float32(0)
         return Stored(TensorType.F32, stored.shape, quantize(TensorType.F32, stored.values + one))
-    if model.architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+    if model.kin == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
         return stored.with_rows(_paired_rows(stored.shape[0], model.key_dim))
     return stored
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from octavo.execution.loader.safetensors_writer import SafeTensor, write_safetensors
+from octavo.execution.loader.tiny.mixture import hf_keys
 from octavo.execution.loader.tiny.spec import TinyModel
+from octavo.execution.loader.tiny.stored import Stored
 from octavo.execution.loader.tiny.tokenizer_json import tokenizer_config, tokenizer_json
 from octavo.execution.loader.tiny.vocabulary import Vocabulary
-from octavo.execution.loader.tiny.weights import Stored
 from octavo.execution.quant import TensorType, quantize
 
 _CLASSES = {
@@ -22,8 +23,12 @@ _CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "gemma3": "Gemma3ForCausalLM",
     "gpt2": "GPT2LMHeadModel",
+    "mixtral": "MixtralForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
 }
-_MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "gemma3": "gemma3_text", "gpt2": "gpt2"}
+_MODEL_TYPES = {"gemma3": "gemma3_text"}
+"""Where it is not the architecture's name."""
 _CONV1D = re.compile(r"transformer\.h\.\d+\.(attn|mlp)\.c_\w+\.weight")
 _TORCH_DTYPES = {TensorType.F32: "float32", TensorType.F16: "float16", TensorType.BF16: "bfloat16"}
 """Also the types that safetensors can hold; others are written as F32 of the same numbers."""
@@ -88,7 +93,7 @@ def _write_json(path: Path, document: Mapping[str, Any]) -> None:
 def _config(model: TinyModel, vocabulary: Vocabulary) -> dict[str, Any]:
     return {
         "architectures": [_CLASSES[model.architecture]],
-        "model_type": _MODEL_TYPES[model.architecture],
+        "model_type": _MODEL_TYPES.get(model.architecture, model.architecture),
         "torch_dtype": _TORCH_DTYPES.get(model.tensor_type, "float32"),
         "vocab_size": model.vocab_size,
         "tie_word_embeddings": model.is_tied,
@@ -124,7 +129,8 @@ def _llama_config(model: TinyModel) -> dict[str, Any]:
         "rope_theta": model.rope_theta,
         "attention_dropout": 0.0,
         **(_gemma3_config(model) if model.architecture == "gemma3" else {"hidden_act": "silu"}),
-        **({"use_sliding_window": False} if model.architecture == "qwen2" else {}),
+        **({"use_sliding_window": False} if model.kin == "qwen2" else {}),
+        **hf_keys(model),
     }
 
 

@@ -8,7 +8,8 @@ from typing import Literal
 from octavo.errors import ConfigError
 from octavo.execution.quant import TensorType
 
-Architecture = Literal["llama", "qwen2", "gemma3", "gpt2"]
+Architecture = Literal["llama", "qwen2", "gemma3", "gpt2", "mixtral", "qwen2_moe", "qwen3_moe"]
+Kin = Literal["llama", "qwen2", "gemma3", "gpt2"]
 VocabularyKind = Literal["bpe", "spm"]
 FileFormat = Literal["gguf", "safetensors"]
 
@@ -35,12 +36,20 @@ class TinyModel:
     """`bpe`: byte-level BPE; `spm`: SentencePiece with byte fallback. Default: what the architecture uses."""
     chat_template: bool = True
     tied: bool | None = None
-    """The output matrix is the embedding. Default: as in the known models (llama, gemma3: yes; qwen2: no)."""
+    """The output matrix is the embedding. Default: as in the known models (llama, gemma3: yes; others: no)."""
     context_length: int = 2048
     window: int = 32
     """gemma3: tokens that a sliding layer sees."""
     window_period: int = 2
     """gemma3: every so many layers one sees everything (the real models have 6)."""
+    experts: int = 8
+    """Of architectures that have them: experts in a layer."""
+    active_experts: int = 2
+    """Experts that a token meets."""
+    expert_inner: int | None = None
+    """Width of an expert; mixtral's is `intermediate`, and the others' unless it is given."""
+    dense_layers: tuple[int, ...] = ()
+    """Layers without experts; mixtral has none."""
     rope_base: float | None = None
     """Default: as in the known models."""
     seed: int = 0
@@ -55,6 +64,8 @@ class TinyModel:
             "context_length",
             "window",
             "window_period",
+            "experts",
+            "active_experts",
         )
         for name in positive:
             _require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
@@ -74,10 +85,38 @@ class TinyModel:
                 self.q_width == self.hidden, "head_dim", self.key_dim, f"{self.heads} heads of gpt2 fill {self.hidden}"
             )
         _require(self.key_dim % 2 == 0, "head_dim", self.key_dim, "must be even (rotary pairs)")
-        for name, width in (("hidden", self.hidden), ("intermediate", self.intermediate), ("heads", self.q_width)):
+        _require(self.active_experts <= self.experts, "active_experts", self.active_experts, "there are fewer experts")
+        if self.architecture == "mixtral":
+            _require(self.expert_inner is None, "expert_inner", self.expert_inner, "mixtral's is `intermediate`")
+            _require(not self.dense_layers, "dense_layers", self.dense_layers, "mixtral has experts in every layer")
+        widths = {"hidden": self.hidden, "intermediate": self.intermediate, "heads": self.q_width}
+        for name, width in {**widths, "expert_inner": self.expert_width}.items():
             for kind in (self.tensor_type, self.table_type):
                 fits = width % kind.block_size == 0
                 _require(fits, name, width, f"rows of {width} are not whole {kind.name} blocks of {kind.block_size}")
+
+    @property
+    def kin(self) -> Kin:
+        """The architecture without experts whose conventions this one follows."""
+        kin: dict[Architecture, Kin] = {"mixtral": "llama", "qwen2_moe": "qwen2", "qwen3_moe": "qwen2"}
+        return kin.get(self.architecture, self.architecture)  # type: ignore[arg-type]  # the others are their own
+
+    @property
+    def has_experts(self) -> bool:
+        return self.architecture in ("mixtral", "qwen2_moe", "qwen3_moe")
+
+    @property
+    def expert_width(self) -> int:
+        """Width between the matrices of an expert."""
+        return self.expert_inner if self.expert_inner is not None else self.intermediate
+
+    @property
+    def has_qkv_bias(self) -> bool:
+        return self.architecture in ("qwen2", "qwen2_moe")
+
+    @property
+    def has_qk_norm(self) -> bool:
+        return self.architecture in ("gemma3", "qwen3_moe")
 
     @property
     def key_dim(self) -> int:
@@ -101,7 +140,7 @@ class TinyModel:
 
     @property
     def is_tied(self) -> bool:
-        return self.tied if self.tied is not None else self.architecture != "qwen2"
+        return self.tied if self.tied is not None else self.architecture in ("llama", "gemma3")
 
     @property
     def vocabulary_kind(self) -> VocabularyKind:
@@ -112,11 +151,11 @@ class TinyModel:
     @property
     def rope_theta(self) -> float:
         defaults = {"llama": 100_000.0, "qwen2": 1_000_000.0, "gemma3": 1_000_000.0}
-        return self.rope_base if self.rope_base is not None else defaults[self.architecture]
+        return self.rope_base if self.rope_base is not None else defaults[self.kin]
 
     @property
     def norm_epsilon(self) -> float:
-        return 1e-5 if self.architecture in ("llama", "gpt2") else 1e-6
+        return 1e-5 if self.kin in ("llama", "gpt2") else 1e-6
 
     @property
     def sliding_layers(self) -> tuple[bool, ...]:

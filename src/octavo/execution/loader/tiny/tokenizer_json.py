@@ -58,7 +58,7 @@ def _byte_level(model: TinyModel) -> dict[str, Any]:
     if model.architecture == "gpt2":
         words = [{**byte_level, "use_regex": True}]
         normalizer = None
-    elif model.architecture == "llama":
+    elif model.kin == "llama":
         words = [{"type": "Digits", "individual_digits": True}, {**byte_level, "use_regex": True}]
         normalizer = None
     else:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from octavo.errors import ConfigError
-from octavo.execution.loader.tiny.spec import Architecture, TinyModel, VocabularyKind
+from octavo.execution.loader.tiny.spec import Kin, TinyModel, VocabularyKind
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Token types as GGUF numbers them."""
@@ -88,7 +88,7 @@ _ROLES = (
 )
 """The real gpt2 has no chat template."""
 _CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_CONVENTIONS: dict[tuple[Architecture, VocabularyKind], _Conventions] = {
+_CONVENTIONS: dict[tuple[Kin, VocabularyKind], _Conventions] = {
     ("llama", "bpe"): _Conventions(
         _CHATML_TOKENS, (), "<|im_start|>", "<|im_end|>", "<|im_end|>", "<|endoftext|>", "<|im_end|>",
         add_bos=False, add_space_prefix=False, padding="[PAD{}]", template=_CHATML,
@@ -118,7 +118,7 @@ _CONVENTIONS: dict[tuple[Architecture, VocabularyKind], _Conventions] = {
 def build_vocabulary(model: TinyModel) -> Vocabulary:
     """The vocabulary of a model, filled up to its `vocab_size`. Raises ConfigError where that is too small."""
     kind = model.vocabulary_kind
-    conventions = _CONVENTIONS.get((model.architecture, kind))
+    conventions = _CONVENTIONS.get((model.kin, kind))
     if conventions is None:
         raise ConfigError("vocabulary", kind, f"no {model.architecture} model has such a vocabulary")
     build = _byte_level if kind == "bpe" else _sentence_piece

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.execution.loader.tiny.mixture import is_router, mixture_shapes
 from octavo.execution.loader.tiny.spec import TinyModel
-from octavo.execution.quant import TensorType, dequantize, quantize
+from octavo.execution.loader.tiny.stored import Stored
+from octavo.execution.quant import TensorType, quantize
 
 _FLOAT_TYPES = (TensorType.F32, TensorType.F16, TensorType.BF16)
 _LOGIT_SPREAD = 3.0
 """Standard deviation of the logits: a distribution then has a head and a tail."""
+_ROUTER_GAIN = 2.0
+"""Makes a row's experts differ in weight."""
 _PLAIN_GAINS = {"self_attn.q_proj": 4.0, "self_attn.o_proj": 2.0}
 _GAINS = {
     "llama": _PLAIN_GAINS,
@@ -24,58 +27,38 @@ _GAINS = {
 repeats one token."""
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A tensor in the bytes of its type. Formats that cannot hold these write `values`: both hold the same numbers."""
-
-    type: TensorType
-    shape: tuple[int, ...]
-    raw: NDArray[np.uint8]
-
-    @property
-    def values(self) -> NDArray[np.float32]:
-        """The tensor dequantised."""
-        return dequantize(self.type, self.raw, self.shape)
-
-    def with_rows(self, order: NDArray[np.intp]) -> Stored:
-        """The same matrix with its rows in another order."""
-        rows = self.raw.reshape(self.shape[0], -1)
-        return Stored(self.type, self.shape, rows[order].reshape(-1))
-
-
 def build_weights(model: TinyModel) -> dict[str, Stored]:
     """All tensors. Each depends on the seed and its own name alone. Matrices are `[out, in]`, whatever the format."""
     if model.architecture == "gpt2":
         return _gpt2(model)
     weights = {"model.embed_tokens.weight": _table(model, "model.embed_tokens.weight", model.vocab_size)}
     for i in range(model.layers):
-        weights |= _layer(model, f"model.layers.{i}.")
+        weights |= _layer(model, i)
     weights["model.norm.weight"] = _norm(model, "model.norm.weight", model.hidden, _LOGIT_SPREAD)
     if not model.is_tied:
         weights["lm_head.weight"] = _table(model, "lm_head.weight", model.vocab_size)
     return weights
 
 
-def _layer(model: TinyModel, prefix: str) -> dict[str, Stored]:
-    hidden, q, kv, ffn = model.hidden, model.q_width, model.kv_width, model.intermediate
+def _layer(model: TinyModel, index: int) -> dict[str, Stored]:
+    prefix, hidden, q, kv = f"model.layers.{index}.", model.hidden, model.q_width, model.kv_width
     shapes = {
         "self_attn.q_proj": (q, hidden),
         "self_attn.k_proj": (kv, hidden),
         "self_attn.v_proj": (kv, hidden),
         "self_attn.o_proj": (hidden, q),
-        "mlp.gate_proj": (ffn, hidden),
-        "mlp.up_proj": (ffn, hidden),
-        "mlp.down_proj": (hidden, ffn),
+        **(mixture_shapes(model) if model.has_experts and index not in model.dense_layers else _mlp_shapes(model)),
     }
-    gains = _GAINS[model.architecture]
+    gains = _GAINS[model.kin]
     weights = {}
     for part, (rows, k) in shapes.items():
         name = f"{prefix}{part}.weight"
-        weights[name] = _matrix(model, name, rows, k, model.tensor_type, gains.get(part, 1.0))
+        tensor_type, gain = (_float_type(model), _ROUTER_GAIN) if is_router(part) else (model.tensor_type, 1.0)
+        weights[name] = _matrix(model, name, rows, k, tensor_type, gains.get(part, gain))
     for part, width in _norm_widths(model).items():
         name = f"{prefix}{part}.weight"
         weights[name] = _norm(model, name, width, gains.get(part, 1.0))
-    if model.architecture == "qwen2":
+    if model.has_qkv_bias:
         for part, width in (("q", q), ("k", kv), ("v", kv)):
             name = f"{prefix}self_attn.{part}_proj.bias"
             weights[name] = _bias(model, name, width)
@@ -117,12 +100,17 @@ def _bias(model: TinyModel, name: str, width: int) -> Stored:
     return _vector(model, np.float32(0.3) * _noise(model, name, (width,)))
 
 
+def _mlp_shapes(model: TinyModel) -> dict[str, tuple[int, int]]:
+    hidden, inner = model.hidden, model.intermediate
+    return {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
+
+
 def _norm_widths(model: TinyModel) -> dict[str, int]:
-    plain = {"input_layernorm": model.hidden, "post_attention_layernorm": model.hidden}
-    if model.architecture != "gemma3":
-        return plain
-    more = {"pre_feedforward_layernorm": model.hidden, "post_feedforward_layernorm": model.hidden}
-    return plain | more | {"self_attn.q_norm": model.key_dim, "self_attn.k_norm": model.key_dim}
+    norms = {"input_layernorm": model.hidden, "post_attention_layernorm": model.hidden}
+    if model.architecture == "gemma3":
+        norms |= {"pre_feedforward_layernorm": model.hidden, "post_feedforward_layernorm": model.hidden}
+    heads = {"self_attn.q_norm": model.key_dim, "self_attn.k_norm": model.key_dim}
+    return norms | (heads if model.has_qk_norm else {})
 
 
 def _noise(model: TinyModel, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -153,7 +141,11 @@ def _norm(model: TinyModel, name: str, width: int, centre: float) -> Stored:
 
 
 def _vector(model: TinyModel, values: NDArray[np.float32]) -> Stored:
-    return _rounded(model.tensor_type if model.tensor_type in _FLOAT_TYPES else TensorType.F32, values)
+    return _rounded(_float_type(model), values)
+
+
+def _float_type(model: TinyModel) -> TensorType:
+    return model.tensor_type if model.tensor_type in _FLOAT_TYPES else TensorType.F32
 
 
 def _rounded(tensor_type: TensorType, values: NDArray[np.float32]) -> Stored:
