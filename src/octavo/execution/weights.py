@@ -21,6 +21,7 @@ from octavo.model.sources import UnpermuteHeads, WeightSource
 
 _ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 """Settings of GGUF files that are stored as tensors."""
+_WEIGHT = ".weight"
 _NAMED_AT_MOST = 8
 """Tensors that an error message lists."""
 
@@ -106,7 +107,7 @@ def read_weights(
     """
     header = checkpoint_header(checkpoint)
     _check_tensors(header, name, weights, sources)
-    _check_left_over(header, name, sources, ignored_tensors)
+    _check_left_over(header, name, sources, (*ignored_tensors, *_zero_biases(checkpoint, sources)))
     read = _matrix_reader(checkpoint)
     return {weight: _load(checkpoint, read, sources[weight], spec) for weight, spec in weights.items()}
 
@@ -171,6 +172,13 @@ def _check_left_over(
             f"{header.path}: holds tensors that Octavo would leave out of {program}, so its answers"
             f" would be another model's: {_listed(left)}"
         )
+
+
+def _zero_biases(checkpoint: Checkpoint, sources: Mapping[str, WeightSource]) -> list[str]:
+    """Biases that add nothing to matrices which have none in the program: early GPTQ tools wrote them everywhere."""
+    modules = [source.name.removesuffix(_WEIGHT) for source in sources.values() if source.name.endswith(_WEIGHT)]
+    stored = [f"{name}.bias" for name in dict.fromkeys(modules) if f"{name}.bias" in checkpoint.tensors]
+    return [name for name in stored if len(checkpoint.tensors[name].shape) == 1 and not checkpoint.float32(name).any()]
 
 
 def _listed(names: list[str]) -> str:

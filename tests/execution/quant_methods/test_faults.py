@@ -62,7 +62,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any], str]] = {
         r"weight_scale_inv \(F32 \[1, 1\]\) is not \[2, 2\]",
     ),
     "ct format": ("W4A16", ct_config(int_weights(), "marlin-24"), "format='marlin-24' is not supported"),
-    "ct status": ("W4A16", {"quantization_status": "frozen"}, "quantization_status='frozen' is not supported"),
+    "ct status": ("W4A16", {"quantization_status": "initialized"}, "status='initialized' is not supported"),
     "ct sparsity": ("W4A16", {"sparsity_config": {"format": "sparse-24-bitmask"}}, "format='sparse-24-bitmask'"),
     "ct transforms": (
         "W4A16",

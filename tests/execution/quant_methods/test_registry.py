@@ -71,6 +71,34 @@ def test_a_table_may_be_quantised_unless_its_inputs_are_reordered(tmp_path: Path
                 load_model(checkpoint)
 
 
+def test_biases_of_zeros_that_gptq_tools_write_add_nothing(tmp_path: Path) -> None:
+    """Others do: they are no tensors to leave out."""
+    write(tmp_path, KINDS["gptq"][0])
+    tensors = stored(tmp_path)
+    names = [name.removesuffix(".scales") + ".bias" for name in tensors if name.endswith(".scales")]
+    biases = {name: floats(np.zeros(tensors[name[:-4] + "scales"].data.shape[1]), "F16") for name in names}
+    rewrite(tmp_path, tensors | biases)
+    program, _ = load_model(open_checkpoint([tmp_path / FILE]))
+    assert not [name for name in program.weights if name.endswith(".bias")]
+    biases[names[0]].data[-1] = 0.5
+    rewrite(tmp_path, tensors | biases)
+    with pytest.raises(UnsupportedModelError, match=f"would leave out .*: {names[0]}$"):
+        load_model(open_checkpoint([tmp_path / FILE]))
+
+
+def test_settings_of_published_checkpoints(tmp_path: Path) -> None:
+    """Early ones call compressed weights frozen, those of floats int-quantized, and say how many zeros there are."""
+    dense = {"format": "dense", "global_sparsity": 0.13, "registry_requires_subclass": False}
+    for kind, changes in {
+        "W8A8": {"quantization_status": "frozen", "sparsity_config": dense, "global_compression_ratio": 1.24},
+        "float8 per tensor": {"quantization_status": "frozen", "format": "int-quantized", "kv_cache_scheme": None},
+    }.items():
+        values = write(tmp_path, KINDS[kind][0])
+        configure(tmp_path, quantization_config={**KINDS[kind][0].config, **changes})
+        weights = load_model(open_checkpoint([tmp_path / FILE]))[1]
+        np.testing.assert_array_equal(weights["layers.0.mlp.up"].float32(), values["model.layers.0.mlp.up_proj.weight"])
+
+
 def test_scales_of_k_and_v_are_told_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, KINDS["float8 per channel"][0])
     scales = {

@@ -4,7 +4,7 @@
 |---|---|
 | `pack-quantized` | `weight_packed` I32 [out, in * bits / 32], streams of code + 2^(bits - 1); `weight_shape` |
 | `int-quantized`, `naive-quantized` | `weight` I8 [out, in], the codes |
-| `float-quantized`, `naive-quantized` | `weight` F8_E4M3 [out, in] |
+| `float-quantized`, `naive-quantized` (early ones: `int-quantized`) | `weight` F8_E4M3 [out, in] |
 
 with `weight_scale` per tensor, output, group of inputs, or block; `weight_zero_point` where codes are not symmetric
 (I8, or packed along the outputs as the codes are along the inputs); `weight_g_idx` [in] where groups are not of
@@ -35,6 +35,8 @@ _GROUP = ("targets", "weights", "input_activations", "output_activations", "form
 _WEIGHTS = ("num_bits", "type", "symmetric", "strategy", "group_size", "block_structure", "dynamic", "actorder")
 _WEIGHTS_NEUTRAL = ("observer", "observer_kwargs", "zp_dtype", "scale_dtype")
 _SPARE = (".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point")
+_DENSE = ("format", "targets", "ignore", "global_sparsity", "sparsity_structure", "registry_requires_subclass")
+"""Of `sparsity_config`: what it may say of matrices that are stored whole."""
 _LINEAR = "Linear"
 _REORDERED = ("group", "dynamic", True)
 """Values of `actorder` that leave groups of inputs which are not neighbours; `weight` and `static` do not."""
@@ -66,8 +68,8 @@ class CompressedTensors:
     def find(self, config: Fields, tensors: Tensors) -> PackedWeights:
         """See `QuantMethod.find`."""
         refuse_others(config, (*_CONFIG, *_CONFIG_NEUTRAL))
-        one_of(config, "quantization_status", ["compressed"], "compressed")
-        refuse_others(config.nested("sparsity_config"), ("format", "targets", "ignore", "registry_requires_subclass"))
+        one_of(config, "quantization_status", ["compressed", "frozen"], "compressed")
+        refuse_others(config.nested("sparsity_config"), _DENSE)
         one_of(config.nested("sparsity_config"), "format", ["dense"], "dense")
         ignored, schemes = ModuleNames(config, "ignore"), _schemes(config)
         found = {}
@@ -132,7 +134,7 @@ def _scheme_of(name: str, schemes: list[_Scheme], config: Fields) -> _Scheme:
 
 
 def _weight(tensors: Tensors, name: str, scheme: _Scheme) -> PackedWeight:
-    if scheme.format == _FLOAT or (scheme.format == _NAIVE and scheme.is_float):
+    if scheme.format == _FLOAT or (scheme.is_float and scheme.format != _PACKED):
         return float8_weight(tensors, f"{name}.weight", f"{name}.weight_scale", _float_block(tensors, name, scheme))
     return _Integers(tensors, name, scheme).weight()
 
