@@ -16,7 +16,11 @@ from octavo.execution.weights import LoadedWeight, load_model
 from octavo.text.template_source import template_from_gguf, template_from_hf
 from octavo.text.tokenizer import from_gguf, from_hf
 from tests.conversion.rig import WIDE, converted
+from tests.execution.quant_methods.checkpoints import read, rewrite
+from tests.execution.quant_methods.packers import Tensor, floats
 
+WIDTHS = (256, 128, 128, 256)
+"""Outputs of q, k, v and o."""
 ARCHITECTURES = ["llama", "qwen2", "gemma3", "gpt2"]
 
 
@@ -73,6 +77,44 @@ def test_quantised_at_load_is_the_same_to_the_bit(architecture: str, name: str, 
     for weight, expected in from_file.items():
         assert at_load[weight].type is expected.type, weight
         np.testing.assert_array_equal(rows_in_order(at_load[weight]), rows_in_order(expected), err_msg=weight)
+
+
+def test_biases_come_along(tmp_path: Path) -> None:
+    """Those of q and k in the order of the rows."""
+    folder = folder_of(tmp_path / "hf", tensor_type=TensorType.F32)
+    tensors = {name: Tensor("F32", values) for name, values in read(folder).items()}
+    widths = {f"model.layers.0.self_attn.{part}_proj": width for part, width in zip("qkvo", WIDTHS, strict=True)}
+    noise = np.random.default_rng(0)
+    tensors |= {f"{name}.bias": floats(noise.normal(size=width), "F32") for name, width in widths.items()}
+    rewrite(folder, tensors)
+    with_config(folder, "config.json", attention_bias=True)
+    converted(folder, "F16", tmp_path / "out.gguf")
+    (ours, written), (theirs, stored) = load_model(open_checkpoint([tmp_path / "out.gguf"])), load_model(opened(folder))
+    assert program_difference(theirs, ours) is None
+    for part in ("q", "out"):
+        np.testing.assert_array_equal(
+            written[f"layers.0.attn.{part}.bias"].float32(), stored[f"layers.0.attn.{part}.bias"].float32()
+        )
+
+
+@pytest.mark.parametrize("architecture", ["mixtral", "qwen2_moe", "qwen3_moe"])
+def test_experts_become_one_tensor_and_are_quantised_at_load_as_there(architecture: str, tmp_path: Path) -> None:
+    dense = {} if architecture == "mixtral" else {"dense_layers": (1,)}
+    folder = folder_of(tmp_path / "hf", architecture=architecture, layers=2, experts=3, **dense)
+    converted(folder, "Q2_K", tmp_path / "out.gguf")
+    file = open_checkpoint([tmp_path / "out.gguf"])
+    assert file.tensors["blk.0.ffn_down_exps.weight"].shape == (3, 256, 512)
+    assert ("blk.1.ffn_gate_inp.weight" in file.tensors) is (not dense)
+    if architecture == "qwen2_moe":
+        assert file.tensors["blk.0.ffn_gate_inp_shexp.weight"].shape == (256,)
+    (ours, from_file), (theirs, stored) = load_model(file), load_model(opened(folder))
+    assert program_difference(theirs, ours) is None
+    at_load = quantised_at_load("q2_k", theirs, stored, threads=1)
+    for weight, expected in from_file.items():
+        assert at_load[weight].type is expected.type, weight
+        np.testing.assert_array_equal(rows_in_order(at_load[weight]), rows_in_order(expected), err_msg=weight)
+    types = {part: at_load[f"layers.0.mlp.{part}"].type.name for part in ("router", "experts.2.up", "experts.2.down")}
+    assert types == {"router": "BF16", "experts.2.up": "Q2_K", "experts.2.down": "Q3_K"}
 
 
 def test_the_public_package_reads_it(tmp_path: Path) -> None:

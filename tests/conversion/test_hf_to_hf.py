@@ -59,6 +59,18 @@ def test_rows_that_are_no_whole_groups_stay_floats_and_are_named(tmp_path: Path)
     assert (written[Q].type, written["layers.0.mlp.down"].type) == (TensorType.Q4_0, TensorType.BF16)
 
 
+def test_routers_stay_floats_and_are_named(tmp_path: Path) -> None:
+    """Experts are linears like others."""
+    folder = folder_of(tmp_path / "hf", architecture="qwen2_moe", experts=3)
+    converted(folder, "Q8_0", tmp_path / "out", file_format="safetensors")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    mlp = "model.layers.0.mlp"
+    assert sorted(config["quantization_config"]["ignore"]) == ["lm_head", f"{mlp}.gate", f"{mlp}.shared_expert_gate"]
+    _, written = load_model(opened(tmp_path / "out"))
+    kinds = {part: written[f"layers.0.mlp.{part}"].type for part in ("router", "experts.2.down", "shared.up")}
+    assert kinds == {"router": TensorType.BF16, "experts.2.down": TensorType.Q8_0, "shared.up": TensorType.Q8_0}
+
+
 def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     folder, out = folder_of(tmp_path / "hf"), tmp_path / "out"
     converted(folder, "Q8_0", out, file_format="safetensors")
@@ -92,3 +104,17 @@ def test_a_quantised_folder_becomes_a_gguf_file(tmp_path: Path) -> None:
     _, from_file = load_model(open_checkpoint([tmp_path / "out.gguf"]))
     assert from_file[Q].type is TensorType.Q4_0
     np.testing.assert_array_equal(from_file[Q].float32(), from_folder[Q].float32())
+
+
+def test_only_models_are_replaced(tmp_path: Path) -> None:
+    folder, home = folder_of(tmp_path / "home" / "hf"), tmp_path / "home"
+    with pytest.raises(ConfigError, match="holds other things than a model, which --force would remove"):
+        converted(folder, "Q8_0", home, file_format="safetensors", force=True)
+    with pytest.raises(ConfigError, match="is a folder; name a file in it, or write --format safetensors"):
+        converted(folder, "Q8_0", home, force=True)
+    with pytest.raises(ConfigError, match="is a file; name a folder, or write --format gguf"):
+        converted(folder, "Q8_0", folder / "config.json", file_format="safetensors", force=True)
+    assert opened(folder).tensors
+    (tmp_path / "empty").mkdir()
+    converted(folder, "Q8_0", tmp_path / "empty", file_format="safetensors", force=True)
+    assert opened(tmp_path / "empty").tensors

@@ -13,7 +13,7 @@ from octavo.execution.quant import TensorType
 from octavo.execution.quant.convert import convert
 from octavo.execution.requantize import with_inputs_in_order
 from octavo.execution.weights import LoadedWeight
-from octavo.model.sources import Rows, Transform, UnpermuteHeads
+from octavo.model.sources import OnlyRow, Rows, Stacked, Transform, UnpermuteHeads
 
 Bytes = NDArray[np.uint8]
 FIRST_OWN_ID = 1000
@@ -37,8 +37,13 @@ class FileTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        first = self.parts[0].weight.shape
-        return (sum(part.weight.shape[0] for part in self.parts), *first[1:])
+        height, *width = self.parts[0].weight.shape
+        match self.parts[0].transform:
+            case Stacked():
+                return (len(self.parts), height, *width)
+            case OnlyRow():
+                return tuple(width)
+        return (sum(part.weight.shape[0] for part in self.parts), *width)
 
     @property
     def stored(self) -> TensorType:
@@ -50,30 +55,36 @@ class FileTensor:
         """Its bytes in `target`, piece by piece."""
         for part in self.parts:
             weight = with_inputs_in_order(part.weight)
-            rows = weight.raw.reshape(prod(weight.shape[:-1]), -1)
+            width = weight.shape[-1] if len(weight.shape) > 1 else 1  # biases are ordered like their rows
+            rows = weight.raw.reshape(prod(weight.shape) // width, -1)
             order = _file_order(weight, part.transform)
             ordered = rows if order is None else rows[order]
-            yield from convert(self.name, weight.type, ordered, weight.shape[-1], target, pool)
+            yield from convert(self.name, weight.type, ordered, width, target, pool)
 
 
 def file_tensor(name: str, parts: list[Part]) -> FileTensor:
-    """Parts in the order of their rows.
+    """Parts in the order of their rows, experts in the order of their numbers.
 
     Raises:
         UnsupportedModelError: they are put together in another way than row below row.
     """
     for part in parts:
-        if not isinstance(part.transform, Rows | UnpermuteHeads | None):
+        if not isinstance(part.transform, Rows | UnpermuteHeads | Stacked | OnlyRow | None):
             raise UnsupportedModelError(
                 f"tensor {name!r} is made by {type(part.transform).__name__}, which Octavo does not undo for GGUF files"
             )
     if len(parts) > 1:
-        parts = sorted(parts, key=_first_row)
+        parts = sorted(parts, key=_place)
     return FileTensor(name, parts)
 
 
-def _first_row(part: Part) -> int:
-    return part.transform.start if isinstance(part.transform, Rows) else 0
+def _place(part: Part) -> int:
+    match part.transform:
+        case Rows(start=start):
+            return start
+        case Stacked(index=index):
+            return index
+    return 0
 
 
 def _file_order(weight: LoadedWeight, transform: Transform) -> NDArray[np.intp] | None:

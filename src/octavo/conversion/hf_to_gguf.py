@@ -9,6 +9,7 @@ import numpy as np
 
 from octavo.conversion.gguf_rows import FileTensor, Part, file_tensor
 from octavo.conversion.gguf_settings import architecture_of, model_settings, rotary_divisors
+from octavo.conversion.gguf_shapes import telling_shapes
 from octavo.conversion.gguf_to_gguf import file_type_metadata, roles_of_tensors
 from octavo.conversion.gguf_tokenizer import tokenizer_metadata
 from octavo.conversion.plan import GGUFPlan, Source
@@ -20,15 +21,11 @@ from octavo.execution.quant import TensorType
 from octavo.execution.quant.recipe import Recipe, Role
 from octavo.execution.weights import LoadedWeight, load_model
 from octavo.model.header import CheckpointHeader, Naming
-from octavo.model.program import Embed, EmbedPositions, Program
+from octavo.model.program import Program
 from octavo.model.registry import define_model
 from octavo.model.sources import ModelDefinition
 
 _ROPE_FREQS = "rope_freqs.weight"
-_OUTPUT = "output.weight"
-_TABLES = {Embed: "token_embd.weight", EmbedPositions: "position_embd.weight"}
-"""Tensors whose shapes are settings, too."""
-_TABLE_OPS = (Embed, EmbedPositions)
 
 
 def plan_hf_to_gguf(source: Source, checkpoint: Checkpoint, recipe: Recipe, pool: ThreadPoolExecutor) -> GGUFPlan:
@@ -68,10 +65,7 @@ def _definition(
     Raises:
         UnsupportedModelError: it is not what the folder says.
     """
-    shapes = {_TABLES[type(op)]: program.weights[op.weight].shape for op in program.ops if isinstance(op, _TABLE_OPS)}
-    if "output" in program.weights:
-        shapes[_OUTPUT] = program.weights["output"].shape
-    header = CheckpointHeader(source.name, Naming.GGUF, _as_read(settings), shapes, divisors)
+    header = CheckpointHeader(source.name, Naming.GGUF, _as_read(settings), telling_shapes(program), divisors)
     try:
         definition = define_model(header)
     except UnsupportedModelError as error:

@@ -59,7 +59,7 @@ def plan_hf_to_hf(source: Source, checkpoint: Checkpoint, recipe: Recipe, pool: 
         target = _target(info, role, recipe, is_turned=info.name in turned)
         changes.append(Change(info.name, info.type, target))
         if target in FLOATS:
-            floats += [info.name] if role in _LINEARS else []
+            floats += [info.name] if role in _LINEARS or (role is Role.OTHER and len(info.shape) == 2) else []
             tensors.append(_float(checkpoint, info, target, pool))
         else:
             tensors += _Packed(checkpoint, info, target, pool).tensors()
@@ -145,7 +145,7 @@ _CODES: Mapping[TensorType, Callable[[NDArray[np.void]], Bytes]] = {TensorType.Q
 
 
 def _config(config: Mapping[str, Any], recipe: Recipe, floats: list[str]) -> dict[str, Any]:
-    """config.json with what has changed. `floats`: modules that are linears, and not quantised."""
+    """config.json with what has changed. `floats`: modules that are linears, or may be, and are not quantised."""
     written = dict(config)
     if recipe.weights in FLOATS:
         keys = [key for key in _DTYPE_KEYS if key in written] or [_DTYPE_KEYS[-1]]

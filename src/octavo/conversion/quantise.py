@@ -57,14 +57,15 @@ def quantise_model(
     """
     if output.resolve() in {file.resolve() for file in source.files} | {source.folder.resolve()}:
         raise ConfigError(FIELD, str(output), "is the model itself; name another place")
-    check_place(output, force=force)  # before a big model is planned in vain
+    is_folder = file_format == "safetensors"
+    check_place(output, force=force, is_folder=is_folder)  # before a big model is planned in vain
     checkpoint = open_checkpoint(source.files)
     program = program_of(checkpoint)
     with ThreadPoolExecutor(threads) as pool:
         plan = _planner(checkpoint.format, file_format)(source, checkpoint, recipe, pool)
         _check_worth(plan, recipe, same_format=checkpoint.format == file_format)
         size = plan.num_bytes
-        write_whole(output, size, partial(_write, plan, program, on_written), force=force)
+        write_whole(output, size, partial(_write, plan, program, on_written), force=force, is_folder=is_folder)
     return Conversion(output, size, sum(file.stat().st_size for file in source.files), _count_types(plan))
 
 

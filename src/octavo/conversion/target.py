@@ -10,18 +10,18 @@ from octavo.errors import ConfigError
 FIELD = "output"
 
 
-def write_whole(path: Path, num_bytes: int, write: Callable[[Path], None], *, force: bool) -> None:
+def write_whole(path: Path, num_bytes: int, write: Callable[[Path], None], *, force: bool, is_folder: bool) -> None:
     """Lets a file or folder appear at `path` by one renaming, when it is done.
 
     Args:
         num_bytes: how long it will be, so that a disk that is too full is told before anything is written.
         write: makes it at the path it is given, and verifies it; what it leaves behind with an exception is removed.
-        force: replace what is there.
+        force, is_folder: as of `check_place`.
 
     Raises:
         ConfigError: it cannot be written there.
     """
-    check_place(path, force=force)
+    check_place(path, force=force, is_folder=is_folder)
     _check_space(path, num_bytes)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -32,15 +32,34 @@ def write_whole(path: Path, num_bytes: int, write: Callable[[Path], None], *, fo
         _remove(partial)
 
 
-def check_place(path: Path, *, force: bool) -> None:
+def check_place(path: Path, *, force: bool, is_folder: bool) -> None:
     """
+    Args:
+        force: replace what is there.
+        is_folder: the result is a folder. It replaces models only, never a folder that holds other things.
+
     Raises:
-        ConfigError: there is no folder for it, or something is there already.
+        ConfigError: there is no folder for it, or something is there already that it does not replace.
     """
     if not path.parent.is_dir():
         raise ConfigError(FIELD, str(path), f"there is no folder {path.parent}; make it first")
-    if path.exists() and not force:
+    if not path.exists():
+        return
+    if path.is_dir() is not is_folder:
+        problem = "is a file; name a folder, or write" if is_folder else "is a folder; name a file in it, or write"
+        raise ConfigError(FIELD, str(path), f"{problem} --format {'gguf' if is_folder else 'safetensors'}")
+    if not force:
         raise ConfigError(FIELD, str(path), "is there already; name another place, or replace it with --force")
+    if is_folder and not _is_model(path):
+        raise ConfigError(
+            FIELD, str(path), "holds other things than a model, which --force would remove; empty it first"
+        )
+
+
+def _is_model(folder: Path) -> bool:
+    """Whether nothing is lost by replacing it: it is empty, or has a config.json and no folders."""
+    inside = list(folder.iterdir())
+    return not inside or ((folder / "config.json").is_file() and not any(entry.is_dir() for entry in inside))
 
 
 def _check_space(path: Path, num_bytes: int) -> None:

@@ -3,14 +3,14 @@ quantised while they load, so that both compute the same tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from octavo.errors import ConfigError
 from octavo.execution.quant.types import TensorType
 from octavo.model.dataflow import weights_of
-from octavo.model.program import Embed, Linear, Logits, Op, Program, Split
+from octavo.model.program import Embed, Experts, Linear, Logits, Op, Program, Split
 
 TYPES = ("q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "q3_k", "q2_k", "f16", "bf16", "f32")
 """What a model can be quantised to, by the names that users write."""
@@ -49,7 +49,10 @@ class Role(Enum):
     """Norms, biases, tables of positions, routers: they are small, and stay what they are."""
 
 
-_ROLES: dict[type[Op], Role] = {Linear: Role.MATRIX, Logits: Role.OUTPUT, Embed: Role.EMBEDDING}
+_ROLES: dict[type[Op], Role] = {Logits: Role.OUTPUT, Embed: Role.EMBEDDING}
+_LINEARS = {Split.COLUMN: Role.MATRIX, Split.ROW: Role.CLOSING, Split.REPLICATED: Role.OTHER}
+"""Matrices that close a block are those whose inputs are split between devices; those that every device holds whole are
+routers, and switches of experts."""
 _ORDER = (Role.OTHER, Role.EMBEDDING, Role.MATRIX, Role.CLOSING, Role.OUTPUT)
 """Of several uses of a weight the last here counts."""
 
@@ -58,17 +61,20 @@ def roles_of(program: Program) -> dict[str, Role]:
     """The role of each weight of a program."""
     roles = dict.fromkeys(program.weights, Role.OTHER)
     for op in program.ops:
-        for name in weights_of(op):
+        for name, role in _uses(op):
             if len(program.weights[name].shape) > 1:
-                roles[name] = stronger(roles[name], _role(op))
+                roles[name] = stronger(roles[name], role)
     return roles
 
 
-def _role(op: Op) -> Role:
-    """Of the matrices of an op. Those that close a block are the ones whose inputs are split between devices."""
-    if isinstance(op, Linear) and op.split is Split.ROW:
-        return Role.CLOSING
-    return _ROLES.get(type(op), Role.OTHER)
+def _uses(op: Op) -> Iterator[tuple[str, Role]]:
+    """The weights of an op, and what they are if they are matrices."""
+    if isinstance(op, Experts):
+        yield from ((name, Role.MATRIX) for name in (*op.gate, *op.up))
+        yield from ((name, Role.CLOSING) for name in op.down)
+        return
+    role = _LINEARS[op.split] if isinstance(op, Linear) else _ROLES.get(type(op), Role.OTHER)
+    yield from ((name, role) for name in weights_of(op))
 
 
 def stronger(one: Role, other: Role) -> Role:
