@@ -174,3 +174,12 @@ def test_a_rule_that_has_no_name_is_refused(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(document))
     with pytest.raises(UnsupportedModelError, match="cuts text by a rule for which GGUF has no name"):
         converted(folder, "Q8_0", tmp_path / "out.gguf")
+
+
+def test_a_rule_of_experts_weights_that_is_not_the_architectures_own_becomes_a_key(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf", architecture="qwen2_moe")
+    with_config(folder, "config.json", norm_topk_prob=True)
+    converted(folder, "Q8_0", tmp_path / "out.gguf")
+    file = open_checkpoint([tmp_path / "out.gguf"])
+    assert file.metadata["qwen2moe.expert_weights_norm"] is True
+    assert program_difference(load_model(opened(folder))[0], load_model(file)[0]) is None

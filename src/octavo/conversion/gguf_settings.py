@@ -46,6 +46,7 @@ _KEYS: Mapping[str, tuple[str, str]] = {
     "num_experts": ("u32", "expert_count"),
     "num_experts_per_tok": ("u32", "expert_used_count"),
     "moe_intermediate_size": ("u32", "expert_feed_forward_length"),
+    "norm_topk_prob": ("bool", "expert_weights_norm"),
     "shared_expert_intermediate_size": ("u32", "expert_shared_feed_forward_length"),
 }
 """Key in config.json -> type and key in GGUF, behind the architecture's name."""
