@@ -1,5 +1,7 @@
 """`octavo quantize` in this process."""
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from octavo.cli.main import main
+from octavo.conversion import plan
+from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -54,3 +58,37 @@ def test_errors_name_flag_value_and_fix(octavo: Run, tiny_model: str, arguments:
     assert (code, out) == (2, "")
     assert told in err
     assert err.count("\n") == 1
+
+
+def test_a_split_model_gives_its_name_without_numbers(octavo: Run) -> None:
+    part = write_tiny_model(Path("big.gguf"), TinyModel(), shards=2)
+    code, out, _ = octavo(str(part), "--to", "q8_0")
+    assert (code, out.split(":")[0]) == (0, "big-q8_0.gguf")
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def stopped(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "told"),
+    [(full, 2, "--output='x.gguf': cannot be written ([Errno 28] No space"), (stopped, 143, "")],
+)
+def test_nothing_is_left_behind(
+    octavo: Run, tiny_model: str, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., None], code: int, told: str
+) -> None:
+    def write(path: Path, *rest: object) -> None:
+        path.write_bytes(b"half")
+        fault()
+
+    monkeypatch.setattr(plan.gguf_writer, "write_gguf", write)
+    before = signal.getsignal(signal.SIGTERM)
+    ended, _, err = octavo(tiny_model, "--to", "q8_0", "-o", "x.gguf")
+    assert ended == code
+    assert told in err
+    assert not list(Path().iterdir())
+    assert signal.getsignal(signal.SIGTERM) is before

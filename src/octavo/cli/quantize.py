@@ -1,5 +1,8 @@
 """`octavo quantize`: a model in another number format."""
 
+import re
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 TYPES = f"One of {', '.join(choices(Quantization))}"
 Formats = Enum("Formats", {"gguf": "gguf", "safetensors": "safetensors"})
 
+_PART = re.compile(r"-\d{5}-of-\d{5}$")
 _ENDINGS = {"gguf": ".gguf", "safetensors": ""}
 
 
@@ -66,7 +70,7 @@ def quantize(
     with download_progress() as progress:
         files = hub.resolve(model, progress=progress)
     path = output or Path(f"{_plain_name(files)}-{to.lower()}{_ENDINGS[format.value]}")
-    with _writing(path.name) as on_written:
+    with _stoppable(), _writing(path.name) as on_written:
         done = quantise_model(
             Source(files.name, files.folder, files.files),
             recipe,
@@ -82,9 +86,20 @@ def quantize(
 
 
 def _plain_name(files: "ModelFiles") -> str:
-    """Of a file or folder its name, of a repository its last part, without what stands behind it."""
+    """Of a file or folder its name, of a repository its last part, without what stands behind it, of a part of a split
+    file without its number."""
     name = files.name.rstrip("/").split("/")[-1].split(":")[0].split("@")[0]
-    return name.removesuffix(".gguf") or files.folder.resolve().name
+    return _PART.sub("", name.removesuffix(".gguf")) or files.folder.resolve().name
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM ends through all that cleans up, as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -28,6 +28,8 @@ def write_whole(path: Path, num_bytes: int, write: Callable[[Path], None], *, fo
         write(partial)
         _sync(partial)
         _replace(partial, path)
+    except OSError as error:
+        raise ConfigError(FIELD, str(path), f"cannot be written ({error}); make room, or name another place") from error
     finally:
         _remove(partial)
 
