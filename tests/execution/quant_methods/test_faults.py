@@ -40,6 +40,8 @@ CONFIGS: dict[str, tuple[str, dict[str, Any], str]] = {
         {"rotation": "hadamard"},
         "rotation='hadamard' is a setting that Octavo does not know.*take it out",
     ),
+    "gptq of activations": ("gptq", {"act_bits": 8}, r"act_bits=8 asks for a feature .*accepted: absent, 16, 32"),
+    "awq of floats": ("awq", {"data_type": "mx_fp"}, "data_type='mx_fp' asks for a feature"),
     "gptq bits": ("gptq", {"bits": 5}, "bits=5 is not supported; supported: 2, 3, 4, 8"),
     "gptq marlin": ("gptq", {"checkpoint_format": "marlin"}, "checkpoint_format='marlin' is not supported"),
     "gptq marlin flag": ("gptq", {"is_marlin_format": True}, "is_marlin_format=True"),

@@ -87,9 +87,19 @@ def test_biases_of_zeros_that_gptq_tools_write_add_nothing(tmp_path: Path) -> No
 
 
 def test_settings_of_published_checkpoints(tmp_path: Path) -> None:
-    """Early ones call compressed weights frozen, those of floats int-quantized, and say how many zeros there are."""
+    """Early ones call compressed weights frozen, those of floats int-quantized, and say how many zeros there are; later
+    tools write the formats of others, and more about themselves."""
     dense = {"format": "dense", "global_sparsity": 0.13, "registry_requires_subclass": False}
+    searched = {
+        "data_type": "int",
+        "autoround_version": "0.6.0",
+        "provider": "auto-round",
+        "iters": 200,
+        "act_bits": 16,
+    }
     for kind, changes in {
+        "awq": {"method": "awq", "format": "gemm", "checkpoint_format": "gemm", "pack_dtype": "int32", **searched},
+        "gptq": {"method": "gptq", "checkpoint_format": "gptq", "pack_dtype": "int32", **searched},
         "W8A8": {"quantization_status": "frozen", "sparsity_config": dense, "global_compression_ratio": 1.24},
         "float8 per tensor": {"quantization_status": "frozen", "format": "int-quantized", "kv_cache_scheme": None},
     }.items():

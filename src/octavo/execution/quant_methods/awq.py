@@ -9,7 +9,15 @@ from functools import partial
 import numpy as np
 
 from octavo.execution.quant_methods.matrices import IntegerMatrix, Integers, PackedWeight, PackedWeights
-from octavo.execution.quant_methods.settings import group_size, one_of, refuse_others, whole_number
+from octavo.execution.quant_methods.settings import (
+    SEARCH,
+    WEIGHTS_ONLY,
+    group_size,
+    one_of,
+    refuse_others,
+    require_weights_only,
+    whole_number,
+)
 from octavo.execution.quant_methods.tensors import FLOATS, Tensors, neighbours, num_groups
 from octavo.execution.quant_methods.words import unpack_awq
 from octavo.model.fields import Fields
@@ -18,7 +26,10 @@ _BITS = 4
 _PER_WORD = 8
 _MIDDLE = 8
 """The zero point of symmetric codes."""
-_COMPUTED = ("quant_method", "bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "format")
+_COMPUTED = (
+    *("quant_method", "bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "format"),
+    *("method", "checkpoint_format", "pack_dtype"),
+)
 _NEUTRAL = (
     *("modules_to_not_convert", "backend", "do_fuse", "modules_to_fuse", "fuse_max_seq_len", "exllama_config"),
     *("meta", "damp_percent", "true_sequential", "act_group_aware", "batch_size", "tokenizer", "dataset", "sym"),
@@ -34,7 +45,10 @@ class Awq:
 
     def find(self, config: Fields, tensors: Tensors) -> PackedWeights:
         """See `QuantMethod.find`."""
-        refuse_others(config, (*_COMPUTED, *_NEUTRAL))
+        refuse_others(config, (*_COMPUTED, *_NEUTRAL, *WEIGHTS_ONLY, *SEARCH))
+        require_weights_only(config)
+        for key, only in {"method": "awq", "checkpoint_format": "gemm", "pack_dtype": "int32"}.items():
+            config.accept(key, only)
         whole_number(config, "bits" if config.has("bits") else "w_bit", [_BITS], _BITS)
         one_of(config, "version" if config.has("version") else "format", ["gemm"], "gemm")
         size = group_size(config, "group_size" if config.has("group_size") else "q_group_size", 128)

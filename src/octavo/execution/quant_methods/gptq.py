@@ -15,7 +15,16 @@ from functools import partial
 import numpy as np
 
 from octavo.execution.quant_methods.matrices import IntegerMatrix, Integers, PackedWeight, PackedWeights
-from octavo.execution.quant_methods.settings import group_size, one_of, refuse_others, unsupported, whole_number
+from octavo.execution.quant_methods.settings import (
+    SEARCH,
+    WEIGHTS_ONLY,
+    group_size,
+    one_of,
+    refuse_others,
+    require_weights_only,
+    unsupported,
+    whole_number,
+)
 from octavo.execution.quant_methods.tensors import FLOATS, Tensors, group_of_input, num_groups
 from octavo.execution.quant_methods.words import unpack_words, words_for
 from octavo.model.fields import Fields
@@ -23,7 +32,7 @@ from octavo.model.fields import Fields
 _WORD = 32
 _COMPUTED = (
     *("quant_method", "bits", "group_size", "desc_act", "sym", "checkpoint_format", "format", "pack_dtype", "dynamic"),
-    *("is_marlin_format", "lm_head"),
+    *("is_marlin_format", "lm_head", "method"),
 )
 _NEUTRAL = (
     *("damp_percent", "damp_auto_increment", "true_sequential", "static_groups", "act_group_aware", "hyb_act", "mse"),
@@ -59,8 +68,10 @@ class Gptq:
 
 
 def _settings(config: Fields) -> _Settings:
-    refuse_others(config, (*_COMPUTED, *_NEUTRAL))
+    refuse_others(config, (*_COMPUTED, *_NEUTRAL, *WEIGHTS_ONLY, *SEARCH))
+    require_weights_only(config)
     config.accept("is_marlin_format", False)
+    config.accept("method", "gptq")
     one_of(config, "pack_dtype", ["int32"], "int32")
     _refuse_exceptions(config.nested("dynamic"))
     key = "checkpoint_format" if config.has("checkpoint_format") else "format"

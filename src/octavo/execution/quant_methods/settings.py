@@ -9,6 +9,22 @@ from octavo.model.fields import Fields
 _NOTHING: tuple[object, ...] = (None, False, "", {}, [], ())
 
 
+WEIGHTS_ONLY: dict[str, tuple[object, ...]] = {"data_type": ("int",), "act_bits": (16, 32)}
+"""What AutoRound adds to other tools' settings, with the values under which these say all."""
+SEARCH = (
+    *("autoround_version", "provider", "iters", "nsamples", "seqlen", "lr", "minmax_lr", "gradient_accumulate_steps"),
+    *("amp", "low_gpu_mem_usage", "to_quant_block_names", "enable_quanted_input", "enable_minmax_tuning"),
+    *("enable_norm_bias_tuning", "scale_dtype", "act_group_size", "act_sym", "act_dynamic", "act_data_type"),
+)
+"""How AutoRound found codes that are stored as other tools do, and what it says of activations that stay floats."""
+
+
+def require_weights_only(fields: Fields) -> None:
+    """Raises UnsupportedModelError where AutoRound's settings ask for other numbers than the file's tool knows."""
+    for key, values in WEIGHTS_ONLY.items():
+        fields.accept(key, *values)
+
+
 def refuse_others(fields: Fields, known: Collection[str]) -> None:
     """Raises UnsupportedModelError for a field that has a value and is not among those known."""
     for key, value in fields.values.items():
