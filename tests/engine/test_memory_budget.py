@@ -53,7 +53,7 @@ def test_a_share_of_the_machine(tiny_model: str) -> None:
 
 
 def test_less_than_the_engine_needs_is_refused_with_the_sum_and_the_fix(tiny_model: str) -> None:
-    told = r"^10 MB max_memory allows, and without KV blocks the engine takes process \d+ MB \+ weights .*"
+    told = r"^10 MB max_memory allows, and without KV blocks the engine takes process [\d.]+ [MG]B \+ weights .*"
     with pytest.raises(OutOfMemoryError, match=told + "raise --max-memory, lower --max-model-len, .*quantisation"):
         ledger_of(tiny_model, max_memory="10MB")
 

@@ -19,8 +19,9 @@ with LLM(sys.argv[1], **settings) as llm:
     llm.generate([prompt], SamplingParams(temperature=0, max_tokens=4, ignore_eos=True))
     print(json.dumps([peak(), llm.info.memory.total_bytes, llm.info.memory.kv_bytes]))
 """
-TOLERANCE = 0.2
-"""Of the total: the process is foretold with room for what it has not needed here."""
+TOLERANCE = 0.3
+"""Of the total: the process is foretold with room for what it has not needed here, and with pages of the model's file
+that the system has mapped around those that were read, which are given back before the peak."""
 
 
 @pytest.mark.slow
