@@ -349,8 +349,9 @@ void bind_executor(nb::module_& m) {
           nb::kw_only(), "experts"_a, "top_k"_a, "width"_a, "inner"_a)
       .def("expert_loads",
            [](PyExecutor& e) {
-             const auto& loads = e.native().expert_loads();
-             return std::vector<std::vector<int64_t>>(loads.begin(), loads.end());
+             std::vector<std::vector<int64_t>> loads;
+             for (const auto& layer : e.native().expert_loads()) loads.emplace_back(layer.begin(), layer.end());
+             return loads;
            })
       .def("build", [](PyExecutor& e) { e.native().build(); })
       .def("fill", &PyExecutor::fill, nb::kw_only(), "buffer"_a, "rows"_a)

@@ -112,7 +112,8 @@ class Executor {
   const Buffer& buffer(int index) const { return buffers_.at(index); }
   const Step& last_step() const { return step_; }
   // For each layer of experts, in the order of recording: how many rows each expert has met in all steps so far.
-  const std::deque<std::vector<int64_t>>& expert_loads() const { return expert_loads_; }
+  // May be read beside a running step.
+  const std::deque<std::vector<ExpertLoad>>& expert_loads() const { return expert_loads_; }
   size_t scratch_bytes() const;
 
  private:
@@ -148,7 +149,7 @@ class Executor {
   RowStage* open_ = nullptr;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;
   std::vector<std::unique_ptr<ExpertsMemory>> experts_;
-  std::deque<std::vector<int64_t>> expert_loads_;  // stages hold pointers to these
+  std::deque<std::vector<ExpertLoad>> expert_loads_;  // stages hold pointers to these
   std::vector<AttentionScratch> scratch_;  // [thread]
   Arena arena_;
   std::vector<Stage> stages_;

@@ -31,20 +31,23 @@ void quantize(const LinearKernels& linear, const float* row, const ExpertsMemory
 
 class SeatOp : public Op {
  public:
-  SeatOp(ExpertsMemory* memory, const Buffer* routes, int64_t* load) : memory_(memory), routes_(routes), load_(load) {}
+  SeatOp(ExpertsMemory* memory, const Buffer* routes, ExpertLoad* load)
+      : memory_(memory), routes_(routes), load_(load) {}
   int chunks(const Step&, RowRange rows) const override { return rows.count() > 0; }
   void run(const Step&, RowRange rows, int, int) override {
     memory_->seats.make(*routes_, rows);
-    for (const auto& party : memory_->seats.parties()) load_[party.expert] += party.rows;
+    for (const auto& party : memory_->seats.parties()) {
+      load_[party.expert].fetch_add(party.rows, std::memory_order_relaxed);
+    }
   }
 
  private:
   ExpertsMemory* memory_;
   const Buffer* routes_;
-  int64_t* load_;
+  ExpertLoad* load_;
 };
 
-// A stage that does something for each meeting of a row and an expert: f(row, place, thread-safe seat, party).
+// A stage that does something for each meeting of a row and an expert: f(row, seat, party).
 template <class F>
 class MeetingsOp : public Op {
  public:
@@ -213,7 +216,7 @@ void ExpertsMemory::take(Arena& arena) {
 
 std::vector<std::unique_ptr<Op>> make_experts(const LinearKernels& linear, const RowKernels& rows, ExpertsMemory* memory,
                                               ExpertMatrices matrices, Function activation, const Buffer* x,
-                                              const Buffer* routes, const Buffer* out, int64_t* load, int threads) {
+                                              const Buffer* routes, const Buffer* out, ExpertLoad* load, int threads) {
   const bool x_int8 = any_int8(matrices.gate) || any_int8(matrices.up);
   const bool x_float = any_float(matrices.gate) || any_float(matrices.up);
   const bool inner_int8 = any_int8(matrices.down);

@@ -4,6 +4,7 @@
 // Exactness: an expert's linears run by the kernels of all linears, for which a row's bits do not depend on how many rows
 // there are; the sum of a row is formed in the order of its route. So who else is routed where changes nothing.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -58,6 +59,9 @@ class ExpertsMemory {
   const int64_t most_seats_;
 };
 
+// How many rows an expert has met. Written by one thread at a time, read by any.
+using ExpertLoad = std::atomic<int64_t>;
+
 // The matrices of a layer, one of each per expert.
 struct ExpertMatrices {
   std::vector<const PackedLinear*> gate, up, down;
@@ -66,6 +70,6 @@ struct ExpertMatrices {
 // The stages of a layer, in their order. `load` [experts] counts the rows that each expert has met.
 std::vector<std::unique_ptr<Op>> make_experts(const LinearKernels& linear, const RowKernels& rows, ExpertsMemory* memory,
                                               ExpertMatrices matrices, Function activation, const Buffer* x,
-                                              const Buffer* routes, const Buffer* out, int64_t* load, int threads);
+                                              const Buffer* routes, const Buffer* out, ExpertLoad* load, int threads);
 
 }  // namespace octavo

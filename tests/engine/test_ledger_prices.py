@@ -2,13 +2,14 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from octavo.engine.ledger_prices import LedgerPrices
 from octavo.engine.machine_rates import MachineRates, kept_rates, profile_path
-from octavo.model.rates import Flops, RowRates
+from octavo.model.rates import ExpertRates, Flops, RowRates
 from octavo.platform.cpu import CpuMachine
 from octavo.request.account import Account, Phase, WorkDone
 from octavo.request.outputs import RequestStats
@@ -51,6 +52,18 @@ def test_the_bound_is_the_slower_of_memory_and_arithmetic_with_whole_weights() -
     found = priced(prefill)
     assert found.bound_by == "arithmetic"
     assert found.bound_s == pytest.approx((100 * 1000 + 500) / 1e4 + (100 * 10 + 5050 * 4) / 1e3)
+
+
+def test_experts_are_charged_as_far_as_steps_read_them() -> None:
+    """Two of eight are met by each row: alone all of them, in steps of 4 rows the share that is expected."""
+    rates = replace(RATES, experts=(ExpertRates(num_experts=8, num_active=2, num_bytes=80_000),))
+    work = WorkDone(num_steps=4, num_tokens=4, num_sampled=0, share=1.0, num_pairs=[0, 0], num_read=[0, 0])
+    found = LedgerPrices(rates, MACHINE).price(RequestStats(account=Account(work={Phase.DECODE: work}))).account
+    assert found is not None
+    decode = found.work[Phase.DECODE]
+    of_four = 80_000 * (1 - (6 / 8) ** 4)
+    assert decode.weight_bytes == pytest.approx(10_000 + of_four + 4 * 64)
+    assert decode.bound_s == pytest.approx((4 * (10_000 + 20_000) + 4 * 64 + 4 * 12) / 1e4)
 
 
 def test_without_rates_there_is_no_bound() -> None:

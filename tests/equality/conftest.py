@@ -7,7 +7,7 @@ from octavo import LLM
 from octavo.execution.loader.tiny.write import write_tiny_model
 from tests.equality.baseline import Baseline
 from tests.equality.settings import Alone
-from tests.equality.tiny_models import FAMILIES, FORMATS, POISONABLE, write_poisoned_model
+from tests.equality.tiny_models import EXPERTS, FAMILIES, FORMATS, POISONABLE, write_poisoned_model
 from tests.equality.workload import branching_workload, growing_workload, kernel_workload, tiny_workload
 
 TinyFile = Callable[[str], str]
@@ -32,7 +32,7 @@ def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> TinyFile:
         path = folder / f"{name}.gguf"
         if name in POISONABLE:
             return str(write_poisoned_model(path, POISONABLE[name]))
-        return str(write_tiny_model(path, (FAMILIES | FORMATS)[name]))
+        return str(write_tiny_model(path, (FAMILIES | FORMATS | EXPERTS)[name]))
 
     return file
 

@@ -67,12 +67,29 @@ FORMATS = {
 """Every tensor type that is computed with as a file stores it, head sizes 64, 80, 96, 128 and 256, heads per KV head
 from 1 to 11."""
 
+EXPERTS = {
+    "experts and MLPs": TinyModel(
+        architecture="qwen2_moe", tensor_type=Q.Q4_0, embedding_type=Q.Q8_0, hidden=96, heads=6, kv_heads=2,
+        head_dim=64, intermediate=160, experts=12, active_experts=3, expert_inner=64, dense_layers=(1,), layers=3,
+    ),
+    "experts, Q6_K": TinyModel(
+        architecture="mixtral", tensor_type=Q.Q6_K, hidden=256, heads=4, kv_heads=2, head_dim=64, intermediate=256
+    ),
+    "experts, BF16": TinyModel(
+        architecture="qwen3_moe", tensor_type=Q.BF16, heads=4, kv_heads=1, head_dim=80, experts=20, active_experts=5
+    ),
+}  # fmt: skip
+"""Models whose tokens meet in other places than the cache."""
+
 POISONABLE = {
     "int8 activations": TinyModel(
         tensor_type=Q.Q4_0, embedding_type=Q.F32, tied=False, heads=6, kv_heads=2, head_dim=64
     ),
     "float activations": TinyModel(
         tensor_type=Q.F16, embedding_type=Q.F32, tied=False, heads=6, kv_heads=2, head_dim=64
+    ),
+    "experts": TinyModel(
+        architecture="mixtral", tensor_type=Q.Q4_0, embedding_type=Q.F32, tied=False, heads=6, kv_heads=2, head_dim=64
     ),
     "windows": TinyModel(
         architecture="gemma3",

@@ -19,7 +19,7 @@ from octavo.engine.records import Records
 from octavo.engine.step_telemetry.recorder import SECOND_BOUNDS, TOKEN_BOUNDS
 from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, QueueFullError, SessionNotFoundError
 from octavo.execution.pooling import finished
-from octavo.request.control import DraftFigures, EngineLoad, TierFigures
+from octavo.request.control import DraftFigures, EngineLoad, ExpertFigures, TierFigures
 from octavo.request.ledger import ChoiceLedger, RequestLedger
 from octavo.request.orders import PauseMode, RecordLimits
 from octavo.request.outputs import FinishReason, LogprobRow, RequestStats
@@ -400,6 +400,10 @@ class FakeEngine:
             tiers=[TierFigures(tier="disk", num_blocks=3, used_bytes=30, capacity_bytes=100)],
             counters={name: float(value) for name, value in counters.items()},
             paused=self.paused,
+            experts=[
+                ExpertFigures(layer=0, num_experts=8, num_meetings=80, most_meetings=25),
+                ExpertFigures(layer=3, num_experts=8, num_meetings=0, most_meetings=0),
+            ],
         )
 
     async def wait_dead(self) -> str:

@@ -32,7 +32,7 @@ def scrape(url: str) -> Samples:
         for sample in family.samples:
             extra = [
                 sample.labels[name]
-                for name in ("finished_reason", "reason", "state", "status", "position")
+                for name in ("finished_reason", "reason", "state", "status", "position", "layer")
                 if name in sample.labels
             ]
             samples[sample.name, "".join(extra)] = sample.value
@@ -76,6 +76,13 @@ def test_speculation_has_the_names_of_vllm(server: FakeServer) -> None:
     assert [samples["octavo:draft_tokens_per_pos_total", place] for place in "01"] == [8, 6]
     assert samples["octavo:engine_wasted_draft_tokens_total", ""] == 3
     assert samples["octavo:mean_acceptance_length", ""] == 2.5
+
+
+def test_experts_are_told_by_layer(server: FakeServer) -> None:
+    samples = scrape(server.url)
+    assert [samples["octavo:expert_tokens_total", layer] for layer in "03"] == [80, 0]
+    assert samples["octavo:expert_imbalance", "0"] == 2.5
+    assert ("octavo:expert_imbalance", "3") not in samples, "no token, no imbalance"
 
 
 def test_aborts_are_counted_and_gauges_return(server: FakeServer, http: httpx.Client) -> None:

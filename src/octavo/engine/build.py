@@ -15,6 +15,7 @@ from octavo.decoding.speculation.build import Surroundings
 from octavo.engine.core import EngineCore
 from octavo.engine.executors import Executors, ExecutorSizes, Loaded
 from octavo.engine.fingerprint import Computed, numerics_fingerprint, weights_name
+from octavo.engine.grammar_desk import GrammarDesk
 from octavo.engine.grammars import StructuredOutput, load_tokenizer, with_grammars
 from octavo.engine.kv_publisher import KVPublisher
 from octavo.engine.kv_sockets import EventSockets, bind_sockets
@@ -36,6 +37,7 @@ from octavo.engine.step_size import with_step_size
 from octavo.engine.step_telemetry.open import open_recorder
 from octavo.engine.step_telemetry.recorder import StepRecorder
 from octavo.engine.traces import TraceFile, file_of, require_writable
+from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.weight_places import weight_places
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.native.footprint import StepLimits
@@ -196,7 +198,20 @@ def _build(
         start_s=times.seconds,
     )
     prices = _prices(first, memory, scheduler, machine)
-    return EngineCore(scheduler, runner, clock, publisher, desk, grammars, recorder, executors.profiler(), prices), info
+    return _core(scheduler, runner, clock, (publisher, desk, grammars), recorder, executors, prices), info
+
+
+def _core(
+    scheduler: Scheduler,
+    runner: Runner,
+    clock: Callable[[], float],
+    helpers: tuple[KVPublisher | None, TransferDesk | None, GrammarDesk | None],
+    recorder: StepRecorder,
+    executors: Executors,
+    prices: LedgerPrices,
+) -> EngineCore:
+    profiler, figures = executors.profiler(), executors.expert_figures
+    return EngineCore(scheduler, runner, clock, *helpers, recorder, profiler, prices, figures)
 
 
 def _load(config: EngineConfig, checkpoint: Checkpoint, threads: int) -> Loaded:

@@ -21,7 +21,7 @@ from octavo.engine.traces import TraceFile
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.waker import wait_for_any
 from octavo.execution.protocols import StepExecutor
-from octavo.request.control import EngineLoad
+from octavo.request.control import EngineLoad, ExpertFigures
 from octavo.request.ledger import ChoiceLedger, Delivered, RequestLedger
 from octavo.request.orders import End, PauseMode
 from octavo.request.outputs import FinishReason, RequestOutput, RequestStats
@@ -56,6 +56,7 @@ class EngineCore:
         recorder: StepRecorder | None = None,
         profiler: Profiler | None = None,
         prices: LedgerPrices | None = None,
+        expert_figures: Callable[[], list[ExpertFigures]] = list,
     ) -> None:
         """
         Args:
@@ -66,6 +67,7 @@ class EngineCore:
             recorder: is told of every step; the core closes it. None: one that nobody follows.
             profiler: for this clock; None: one that knows no ops.
             prices: of the model's work. None: ledgers count it, without prices.
+            expert_figures: how its experts have been used so far; may be called beside a step.
         """
         self.profiler = profiler or Profiler(clock)
         self.profiler.live = partial(_live, scheduler)
@@ -87,6 +89,7 @@ class EngineCore:
         """Nothing ran when the core was stepped last, although there was work, and nothing has come since."""
         self._ledgers = Ledgers()
         self._prices = prices
+        self._expert_figures = expert_figures
         self._rates = StepRates()
         self._recorder = StepRecorder() if recorder is None else recorder
         self.before_landing: Callable[[StepPlan], None] = _nobody
@@ -344,6 +347,7 @@ class EngineCore:
             published_s=now_s,
             tallies=self._recorder.tallies(),
             step=self._recorder.newest,
+            experts=self._expert_figures(),
         )
 
     def reset_prefix_cache(self) -> bool:

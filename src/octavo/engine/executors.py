@@ -1,6 +1,6 @@
 """Builds executors: of the model, and of a second one that guesses beside it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,6 +17,7 @@ from octavo.execution.reference.executor import ReferenceExecutor
 from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
 from octavo.model.program import Program
+from octavo.request.control import ExpertFigures
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,25 @@ class Executors:
         self.model, self.second, self.pool, timed = build(sizes, model, second, places)
         self.op_timer: OpTimer | None = NativeOpTimer(timed, clock) if timed else None
         """None: they do not time their ops."""
+        self._counted = timed.get("model")
+
+    def expert_figures(self) -> list[ExpertFigures]:
+        """How the model's experts have been used so far; none where they are not counted or it is closed."""
+        counted = self._counted
+        return [] if counted is None else [_figures(layer, rows) for layer, rows in counted.expert_loads().items()]
 
     def profiler(self) -> Profiler:
         """A profiler that knows what their ops are."""
         return Profiler(self._clock, self._kind, {} if self.op_timer is None else self.op_timer.programs)
+
+
+def _figures(layer: int, rows_by_expert: Sequence[int]) -> ExpertFigures:
+    return ExpertFigures(
+        layer=layer,
+        num_experts=len(rows_by_expert),
+        num_meetings=sum(rows_by_expert),
+        most_meetings=max(rows_by_expert),
+    )
 
 
 _Built = tuple[DraftExecutor, DraftExecutor | None, _native.ThreadPool, dict[str, NativeExecutor]]

@@ -60,6 +60,22 @@ class DraftFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, tokens that were right. As long as the other."""
 
 
+class ExpertFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How the experts of one layer have been used since start, by tokens that ran, whatever came of them."""
+
+    layer: int
+    num_experts: int
+    num_meetings: int
+    """Of a token and an expert: each token meets as many as the model says."""
+    most_meetings: int
+    """Those of the busiest expert."""
+
+    @property
+    def imbalance(self) -> float | None:
+        """The busiest expert's share over the mean: 1 where all are used alike; None before any token."""
+        return self.most_meetings * self.num_experts / self.num_meetings if self.num_meetings else None
+
+
 class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     """How busy the core is; read by metrics, router and planner."""
 
@@ -104,3 +120,5 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     """How often steps have been of which size since start: `iteration_tokens`, `step_duration_seconds`."""
     step: StepRecord | None = None
     """The last one that has landed; None: there was none."""
+    experts: list[ExpertFigures] = []
+    """Of each layer that has experts."""

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from octavo.engine.output import EngineInfo
-from octavo.request.control import DraftFigures, EngineLoad
+from octavo.request.control import DraftFigures, EngineLoad, ExpertFigures
 from octavo.request.tally import Tally
 
 VLLM_COUNTERS = {
@@ -67,6 +67,8 @@ class EngineFigures(Collector):
             yield from self._of_prompts(self.load)
             if self.load.drafts is not None:
                 yield from self._of_drafts(self.load.drafts)
+            if self.load.experts:
+                yield from self._of_experts(self.load.experts)
             yield from self._of_steps(self.load)
             yield from self._other_counters(self.load.counters)
 
@@ -155,6 +157,15 @@ class EngineFigures(Collector):
         for name, (text, counts) in counters.items():
             by_position = {str(position): count for position, count in enumerate(counts)}
             yield self._counters(name, f"{text} draft tokens by position in their draft.", "position", by_position)
+
+    def _of_experts(self, experts: Sequence[ExpertFigures]) -> Iterator[Metric]:
+        """By layer: experts of two layers have nothing in common but their number, and a model has thousands."""
+        met = {str(figures.layer): figures.num_meetings for figures in experts}
+        yield self._counters("octavo:expert_tokens", "Meetings of a token and an expert.", "layer", met)
+        uneven = {str(figures.layer): figures.imbalance for figures in experts}
+        known = {layer: imbalance for layer, imbalance in uneven.items() if imbalance is not None}
+        text = "Tokens of a layer's busiest expert over the mean of its experts, since start."
+        yield self._gauges("octavo:expert_imbalance", text, "layer", known)
 
     def _of_steps(self, load: EngineLoad) -> Iterator[Metric]:
         spent = {part: load.counters[f"{part}_s"] for part in STEP_PARTS if f"{part}_s" in load.counters}

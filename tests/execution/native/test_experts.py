@@ -1,16 +1,20 @@
 """Routers and experts of the native core: what they compute, to the bit, whoever else is in the step."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from octavo.execution.native import NativeExecutor
 from octavo.execution.protocols import Float32
 from octavo.execution.quant import NATIVE_TYPES, TensorType, quantize
 from octavo.execution.reference.routing import route
-from octavo.execution.weights import LoadedWeight
+from octavo.execution.weights import LoadedWeight, load_model
 from octavo.model.program import Activation, Experts, GatedActivation, Linear, Op, Route, Routing, SigmoidScale
+from tests.execution.driver import Driver, layout_for
 from tests.execution.native.rig import DEFAULT, ISAS, OpRig, Setting, bits
+from tests.execution.test_weights import open_tiny
 
 EXPERTS, TOP_K = 6, 3
 PARTS = ("gate", "up", "down")
@@ -209,3 +213,26 @@ def test_a_row_of_nan_stays_alone() -> None:
     kept = [r for r in range(12) if r not in (3, 7)]
     same_bits(got[kept], expected[kept])
     assert np.isnan(got[[3, 7]]).all()
+
+
+# --- how often they have been met -------------------------------------------------------------------------------
+
+
+def test_meetings_are_counted_by_layer_and_expert(tmp_path: Path) -> None:
+    program, weights = load_model(
+        open_tiny(tmp_path, architecture="qwen3_moe", experts=5, active_experts=2, layers=3, dense_layers=(1,))
+    )
+    layout = layout_for(program, tokens=40)
+    limits = {"max_tokens": 40, "max_rows": 4, "max_seqs": 1, "max_positions": 40}
+    native = NativeExecutor(program, weights, layout, threads=2, isa="auto", **limits)
+    assert native.expert_loads() == {0: [0] * 5, 2: [0] * 5}
+    driver = Driver(native)
+    live = driver.start(range(3, 40))
+    driver.step([(live, 36)])
+    native.logits(np.array([3, 4], np.int32))  # rows asked for again meet no expert
+    driver.step([(live, 1)])
+    loads = native.expert_loads()
+    assert [sum(met) for met in loads.values()] == [37 * 2] * 2
+    assert max(loads[2]) < 37
+    native.close()
+    assert native.expert_loads() == {}

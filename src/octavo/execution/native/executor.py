@@ -12,7 +12,7 @@ from octavo.errors import OutOfMemoryError
 from octavo.execution.kv_layers import attention_specs, check_layers
 from octavo.execution.nan import rows_with_nan
 from octavo.execution.native.lower import lower_with
-from octavo.execution.native.op_infos import op_infos
+from octavo.execution.native.op_infos import layer_of, op_infos
 from octavo.execution.native.pack_weights import PackReport, tell_nobody
 from octavo.execution.native.recorder import Recorder
 from octavo.execution.native.shared_weights import SharedWeights, place_weights
@@ -22,7 +22,7 @@ from octavo.execution.weights import LoadedWeight
 from octavo.kv.spec import KVLayout
 from octavo.model.cache_layers import with_layers_from
 from octavo.model.dataflow import most_positions, rows_source
-from octavo.model.program import Embed, Program
+from octavo.model.program import Embed, Experts, Program
 
 
 class NativeExecutor:
@@ -140,6 +140,15 @@ class NativeExecutor:
         """
         self._open().run(**_arrays(batch))
         return self.output("logits")
+
+    def expert_loads(self) -> dict[int, list[int]]:
+        """Layer -> how many rows each of its experts has met in all steps so far; empty once it is closed. Safe beside
+        a running step, whose rows count layer by layer."""
+        if self._native is None:
+            return {}
+        layers = [layer_of(op.gate[:1]) for op in self.program.ops if isinstance(op, Experts)]
+        found = zip(layers, self._native.expert_loads(), strict=True)
+        return {index if layer is None else layer: rows for index, (layer, rows) in enumerate(found)}
 
     def time_ops(self, *, on: bool) -> None:
         """From now on all calls keep when each op ran, or none does. Calls that keep nothing pay nothing for it."""

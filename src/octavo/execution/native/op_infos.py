@@ -36,7 +36,7 @@ def op_infos(program: Program, sections: Sequence[Section], formats: Mapping[str
         for name, stage in zip(stage_names(section), stages_of(section), strict=True):
             weights = list(_weights(stage))
             if weights:  # else it goes on with what the one before it has begun
-                layer = _layer_of(weights)
+                layer = layer_of(weights)
             infos.append(OpInfo(name, layer, _detail(stage, program, formats)))
         listed.append(infos)
     return listed
@@ -53,7 +53,7 @@ def _weights(stage: Stage) -> Iterator[str]:
             yield experts.gate[0]
 
 
-def _layer_of(weights: Sequence[str]) -> int | None:
+def layer_of(weights: Sequence[str]) -> int | None:
     """A stage that stands between two layers belongs to the one that it prepares."""
     found = [int(match[1]) for match in map(_LAYER.search, weights) if match is not None]
     return found[-1] if found else None
