@@ -35,6 +35,12 @@ def test_a_safetensors_model_without_what_is_not_needed() -> None:
     assert chosen(MODEL, *FOLDER) == ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"]
 
 
+def test_weights_that_are_there_twice_come_once() -> None:
+    usual = ["config.json", "model-1.safetensors", "model.safetensors.index.json"]
+    assert chosen(MODEL, "consolidated.safetensors", *usual) == usual
+    assert chosen(MODEL, "config.json", "consolidated.safetensors") == ["config.json", "consolidated.safetensors"]
+
+
 def test_the_only_gguf() -> None:
     assert chosen(MODEL, "README.md", "config.json", "x.gguf") == ["x.gguf"]
     parts = ["q4/x-00001-of-00002.gguf", "q4/x-00002-of-00002.gguf"]

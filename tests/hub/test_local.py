@@ -24,6 +24,7 @@ def test_safetensors_file_and_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(SAFETENSORS)
+    (tmp_path / "consolidated.safetensors").write_bytes(SAFETENSORS)
     for name in (str(weights), str(tmp_path)):
         model = resolve(name)
         assert (model.kind, model.folder, model.files) == ("safetensors", tmp_path, (weights,))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S = 5.0
 _FOLDER_FILES = (".json", ".jinja", ".model", ".safetensors", ".txt")
+_USUAL = ("model.safetensors", "model.safetensors.index.json")
 _NOT_MODEL = ("training_args", "optimizer", "adapter_")
 
 
@@ -76,7 +77,7 @@ def choose_files(name: RepoName, listed: Sequence[RepoFile]) -> list[RepoFile]:
         return _gguf_files(name, name.file, by_path)
     folder = [file for file in listed if "/" not in file.path and _belongs(file.path)]
     if "config.json" in by_path and any(file.path.endswith(".safetensors") for file in folder):
-        return folder
+        return folder if by_path.keys().isdisjoint(_USUAL) else [file for file in folder if not _is_copy(file.path)]
     choices = gguf_choices(list(by_path))
     if len(choices) == 1:
         return _gguf_files(name, choices[0], by_path)
@@ -90,6 +91,11 @@ def choose_files(name: RepoName, listed: Sequence[RepoFile]) -> list[RepoFile]:
 def _stays_inside(path: str) -> bool:
     """No file of a repository may be written outside the staging folder."""
     return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
+
+
+def _is_copy(path: str) -> bool:
+    """Mistral's repositories hold their weights a second time, under names of its own."""
+    return path.startswith("consolidated") and path.endswith(".safetensors")
 
 
 def _belongs(path: str) -> bool:

@@ -14,6 +14,7 @@ from octavo.hub.files import Kind, ModelFiles
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _INDEX = "model.safetensors.index.json"
+_WHOLE = "model.safetensors"
 
 
 def local_model(name: str, path: Path) -> ModelFiles:
@@ -81,10 +82,11 @@ def _folder_model(name: str, folder: Path) -> ModelFiles:
 
 
 def safetensors_shards(folder: Path) -> tuple[Path, ...]:
-    """The weight files of a Hugging Face folder: those of its index, else all. Raises where a shard is missing."""
-    index = folder / _INDEX
+    """The weight files of a Hugging Face folder: those of its index, else the one with the usual name, beside which
+    others are the same weights under other names, else all. Raises where a shard is missing."""
+    index, whole = folder / _INDEX, folder / _WHOLE
     if not index.is_file():
-        return tuple(sorted(folder.glob("*.safetensors")))
+        return (whole,) if whole.is_file() else tuple(sorted(folder.glob("*.safetensors")))
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         names = sorted({Path(str(shard)).name for shard in weight_map.values()})

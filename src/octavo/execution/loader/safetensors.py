@@ -49,6 +49,10 @@ _MASK_TYPES: Mapping[str, np.dtype[Any]] = {"BOOL": np.dtype(np.bool_), "U8": np
 """Of causal masks, which old files store among the weights. Who reads weights refuses those that have no use."""
 QUANTISATION_KEYS = ("quantization_config", "compression_config")
 """Keys of config.json that say how weights are made of codes. The second is what old files call the first."""
+_NO_METHOD = (
+    ". If this is a quantised model: config.json lacks quantization_config, which says how to read it (old tools wrote"
+    " it to quantize_config.json or quant_config.json: put it there, with quant_method)"
+)
 _OTHER_DTYPES = frozenset(
     {"BOOL", "U8", "I8", "I16", "U16", "I32", "U32", "I64", "U64", "F64", "C64"}
     | {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4"}
@@ -171,6 +175,7 @@ def _tensor_type(file: MappedFile, name: str, dtype: str, others: Iterable[str])
         readable = ", ".join((*_TYPES, *others))
         raise UnsupportedModelError(
             f"{file.path}: tensor {name!r} is stored as {dtype}; Octavo reads safetensors in {readable}"
+            + ("" if others or dtype not in _CODE_TYPES else _NO_METHOD)
         )
     raise file.bad(8, f"tensor {name!r} has the unknown dtype {dtype!r}. Fetch the file again")
 

@@ -24,6 +24,7 @@ ENTRY_POINT_GROUP = "octavo.quant_methods"
 _INSTEAD = {
     "bitsandbytes": "its 4-bit codes are indices into a table under scales that are quantised themselves",
     "gguf": "load the .gguf file itself",
+    "auto-round": "that tool also writes the format auto_gptq or auto_awq",
 }
 """What to say of methods that people may come with."""
 
@@ -54,15 +55,16 @@ def _path(checkpoint: Checkpoint) -> str:
 
 
 def _method(config: Fields) -> QuantMethod:
-    name = config.text("quant_method").lower()
+    name = config.text("quant_method", default="").lower()
     known = _by_name(BUILT_IN)
     if name not in known:
         known |= _by_name(_plugged_in())
     if name not in known:
         hint = f" ({_INSTEAD[name]})" if name in _INSTEAD else ""
+        problem = f"quant_method={name!r:.80} is not one that Octavo reads{hint}" if name else "lacks quant_method"
         raise UnsupportedModelError(
-            f"{config.path}: quant_method={name!r:.80} is not one that Octavo reads{hint}; it reads"
-            f" {', '.join(sorted(known))}. Take the model in one of these, or unquantised with --quantization"
+            f"{config.path}: {problem}; it reads {', '.join(sorted(known))}. Take the model in one of these, or"
+            " unquantised with --quantization"
         )
     return known[name]
 
