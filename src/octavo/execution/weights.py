@@ -107,7 +107,7 @@ def read_weights(
     """
     header = checkpoint_header(checkpoint)
     _check_tensors(header, name, weights, sources)
-    _check_left_over(header, name, sources, (*ignored_tensors, *_zero_biases(checkpoint, sources)))
+    _check_left_over(header, name, sources, (*ignored_tensors, *_zero_biases(checkpoint, header, sources)))
     read = _matrix_reader(checkpoint)
     return {weight: _load(checkpoint, read, sources[weight], spec) for weight, spec in weights.items()}
 
@@ -174,11 +174,13 @@ def _check_left_over(
         )
 
 
-def _zero_biases(checkpoint: Checkpoint, sources: Mapping[str, WeightSource]) -> list[str]:
+def _zero_biases(checkpoint: Checkpoint, header: CheckpointHeader, sources: Mapping[str, WeightSource]) -> list[str]:
     """Biases that add nothing to matrices which have none in the program: early GPTQ tools wrote them everywhere."""
-    modules = [source.name.removesuffix(_WEIGHT) for source in sources.values() if source.name.endswith(_WEIGHT)]
-    stored = [f"{name}.bias" for name in dict.fromkeys(modules) if f"{name}.bias" in checkpoint.tensors]
-    return [name for name in stored if len(checkpoint.tensors[name].shape) == 1 and not checkpoint.float32(name).any()]
+    used = {source.name for source in sources.values()}
+    matrices = (name for name in used if name.endswith(_WEIGHT) and len(header.shapes[name]) == 2)
+    biases = [f"{name.removesuffix(_WEIGHT)}.bias" for name in matrices]
+    spare = [name for name in biases if name in checkpoint.tensors and name not in used]
+    return [name for name in spare if not checkpoint.float32(name).any()]
 
 
 def _listed(names: list[str]) -> str:
