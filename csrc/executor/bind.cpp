@@ -353,6 +353,20 @@ void bind_executor(nb::module_& m) {
              for (const auto& layer : e.native().expert_loads()) loads.emplace_back(layer.begin(), layer.end());
              return loads;
            })
+      .def("expert_totals",
+           [](PyExecutor& e) {
+             std::vector<std::tuple<int64_t, int64_t>> totals;
+             for (const auto& layer : e.native().expert_loads()) {
+               int64_t sum = 0, most = 0;
+               for (const auto& expert : layer) {
+                 const int64_t met = expert.load(std::memory_order_relaxed);
+                 sum += met;
+                 most = std::max(most, met);
+               }
+               totals.emplace_back(sum, most);
+             }
+             return totals;
+           })
       .def("build", [](PyExecutor& e) { e.native().build(); })
       .def("fill", &PyExecutor::fill, nb::kw_only(), "buffer"_a, "rows"_a)
       .def("run", &PyExecutor::run, nb::kw_only(), "token_ids"_a, "positions"_a, "seq_starts"_a, "context_lens"_a,

@@ -214,6 +214,8 @@ class Executor:
         """What layers of experts take turns in; recording `experts` adds it, too."""
     def expert_loads(self) -> list[list[int]]:
         """[layer of experts][expert] -> rows that it has met in all steps so far."""
+    def expert_totals(self) -> list[tuple[int, int]]:
+        """[layer of experts] -> the sum of these, and the largest."""
     def build(self) -> None:
         """Allocates the memory of a step; weights have theirs by then."""
     def fill(self, *, buffer: int, rows: _Float32) -> None:

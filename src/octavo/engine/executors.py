@@ -1,6 +1,6 @@
 """Builds executors: of the model, and of a second one that guesses beside it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -100,21 +100,15 @@ class Executors:
 
     def expert_figures(self) -> list[ExpertFigures]:
         """How the model's experts have been used so far; none where they are not counted or it is closed."""
-        counted = self._counted
-        return [] if counted is None else [_figures(layer, rows) for layer, rows in counted.expert_loads().items()]
+        totals = () if self._counted is None else self._counted.expert_totals()
+        return [
+            ExpertFigures(layer=layer, num_experts=count, num_meetings=met, most_meetings=most)
+            for layer, count, met, most in totals
+        ]
 
     def profiler(self) -> Profiler:
         """A profiler that knows what their ops are."""
         return Profiler(self._clock, self._kind, {} if self.op_timer is None else self.op_timer.programs)
-
-
-def _figures(layer: int, rows_by_expert: Sequence[int]) -> ExpertFigures:
-    return ExpertFigures(
-        layer=layer,
-        num_experts=len(rows_by_expert),
-        num_meetings=sum(rows_by_expert),
-        most_meetings=max(rows_by_expert),
-    )
 
 
 _Built = tuple[DraftExecutor, DraftExecutor | None, _native.ThreadPool, dict[str, NativeExecutor]]

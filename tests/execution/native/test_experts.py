@@ -234,5 +234,7 @@ def test_meetings_are_counted_by_layer_and_expert(tmp_path: Path) -> None:
     loads = native.expert_loads()
     assert [sum(met) for met in loads.values()] == [37 * 2] * 2
     assert max(loads[2]) < 37
+    assert list(native.expert_totals()) == [(layer, 5, 74, max(met)) for layer, met in loads.items()]
     native.close()
     assert native.expert_loads() == {}
+    assert not list(native.expert_totals())

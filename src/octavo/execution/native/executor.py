@@ -1,6 +1,6 @@
 """The native program executor: NumPy arrays in, a view of the logits out, one native call per step."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TypedDict
 
@@ -146,9 +146,21 @@ class NativeExecutor:
         a running step, whose rows count layer by layer."""
         if self._native is None:
             return {}
-        layers = [layer_of(op.gate[:1]) for op in self.program.ops if isinstance(op, Experts)]
-        found = zip(layers, self._native.expert_loads(), strict=True)
-        return {index if layer is None else layer: rows for index, (layer, rows) in enumerate(found)}
+        found = zip(self._expert_layers, self._native.expert_loads(), strict=True)
+        return {layer: rows for (layer, _), rows in found}
+
+    def expert_totals(self) -> Iterator[tuple[int, int, int, int]]:
+        """The same in short: of each layer with experts its number, how many experts it has, how many meetings of a row
+        and an expert there were, and how many at the busiest."""
+        totals = [] if self._native is None else self._native.expert_totals()
+        for (layer, count), (sum_of_all, most) in zip(self._expert_layers, totals, strict=False):
+            yield layer, count, sum_of_all, most
+
+    @cached_property
+    def _expert_layers(self) -> tuple[tuple[int, int], ...]:
+        """Number, and number of experts, of each layer that has any; layers without a number count from 0."""
+        found = [(layer_of(op.gate[:1]), len(op.gate)) for op in self.program.ops if isinstance(op, Experts)]
+        return tuple((index if layer is None else layer, count) for index, (layer, count) in enumerate(found))
 
     def time_ops(self, *, on: bool) -> None:
         """From now on all calls keep when each op ran, or none does. Calls that keep nothing pay nothing for it."""

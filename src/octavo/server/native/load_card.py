@@ -51,6 +51,6 @@ def _figures(load: EngineLoad) -> dict[str, Any]:
     """The engine's figures under their own names, without what is for metrics alone; in place of a clock's reading its
     distance from now."""
     figures: dict[str, Any] = msgspec.to_builtins(load)
-    del figures["tallies"]
+    del figures["tallies"], figures["experts"]
     published_s = figures.pop("published_s")
     return figures | {"age_s": max(0.0, time.monotonic() - published_s)}
