@@ -7,6 +7,8 @@ import signal
 import pytest
 from hypothesis import settings
 
+from tests.effort import LONG
+
 # Before NumPy is first imported: OpenBLAS threads that spin for each other take ten times as long on shared cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -16,6 +18,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("octavo", derandomize=True, deadline=None)
 settings.load_profile("octavo")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what only long runs do."""
+    left_out = [] if LONG else [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 def pytest_collection_finish() -> None:

@@ -10,6 +10,7 @@ from octavo.decoding.reference import ReferenceRequest
 from octavo.decoding.sampler import NativeSampler
 from octavo.request.params import SamplingParams
 from tests.decoding.sampling_support import ISAS, KINDS, Float32, random_logits
+from tests.effort import times
 
 VOCAB = 300
 EOS = (2, 7)
@@ -93,7 +94,7 @@ mixed_params = st.builds(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=times(100), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     params=mixed_params,
     outputs=st.lists(token_ids, max_size=6),

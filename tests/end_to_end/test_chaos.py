@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from octavo import AsyncLLM
+from tests.effort import times
 from tests.end_to_end.chaos import Complaints, Holdings, Traffic, at_rest, counted, settled
 from tests.end_to_end.conftest import serving
 from tests.server.running import RunningServer
@@ -53,10 +54,10 @@ def test_random_disconnects_and_aborts_leave_nothing(
 def test_many_more_and_memory_comes_back(server: RunningServer[AsyncLLM], caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints(server)
     core = psutil.Process(server.engine.core_pid)
-    Traffic(200, seed=2).run(server.url)
+    Traffic(100, seed=2).run(server.url)
     before, used = at_rest(server), (psutil.Process().memory_info().rss, core.memory_info().rss)
     for round_ in range(2):
-        Traffic(250, seed=10 + round_, at_one_time=48).run(server.url)
+        Traffic(times(120), seed=10 + round_, at_one_time=48).run(server.url)
         check(server, before, complaints)
     now = (psutil.Process().memory_info().rss, core.memory_info().rss)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from octavo import LLM, SamplingParams
 from octavo.execution.loader.tiny import TinyModel, write_tiny_model
+from tests.effort import times
 from tests.end_to_end.conftest import Served, serving
 from tests.server.test_metrics import scrape
 
@@ -120,7 +121,7 @@ def test_the_first_tokens_are_those_of_a_longer_answer(tiny: Served) -> None:
         assert shorter["finish_reason"] == "length"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 3),
     start=st.integers(0, 60),

@@ -61,7 +61,7 @@ def ended(url: str) -> dict[str, int]:
     return {reason: int(float(count)) for reason, count in found if float(count)}
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_256_streams_arrive_whole(tiny_file: str, tokenizer: Tokenizer, processes: int) -> None:
     with scripted(tiny_file, "--api-server-count", str(processes)) as url:
         streams = open_streams(url)

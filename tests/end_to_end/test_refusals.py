@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import times
 from tests.end_to_end.conftest import Served
 from tests.server.test_refusals import CASES, ENDPOINTS, FIELDS, JSON, check_error
 
@@ -31,7 +32,7 @@ def test_illegal_values_are_400_naming_the_field(http: httpx.Client, path: str, 
     assert (error["param"] or "").partition("[")[0].partition(".")[0] == field, error
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from(sorted(ENDPOINTS)),
     fields=st.dictionaries(st.sampled_from(FIELDS), JSON, min_size=1, max_size=3),

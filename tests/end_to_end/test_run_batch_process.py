@@ -116,7 +116,9 @@ def test_settings_come_from_a_file_too(tiny_file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_stopped_at_any_moment_it_goes_on(tiny_file: str, tmp_path: Path, number: signal.Signals) -> None:
     bodies = [{"prompt": f"{i}", "max_tokens": 400, "ignore_eos": True, "temperature": 0} for i in range(40)]
     write(tmp_path, bodies)

@@ -14,11 +14,12 @@ import psutil
 import pytest
 
 from octavo import AsyncLLM
+from tests.effort import times
 from tests.end_to_end.chaos import at_rest, settled
 from tests.end_to_end.conftest import serving
 from tests.server.running import RunningServer
 
-AT_ONE_TIME, ROUNDS, PER_ROUND = 16, 7, 300
+AT_ONE_TIME, ROUNDS, PER_ROUND = 16, times(5), 200
 STALL_S = 20.0
 """Without a single answer for so long, the server stands still, however busy the machine is."""
 HI = [{"role": "user", "content": "hello"}]

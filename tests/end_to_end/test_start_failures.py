@@ -101,6 +101,13 @@ FAILURES = {
     ),
 }
 QUICK = {"weights cut off", "an unknown architecture", "no words", "no room for one request"}
+SLOW = {"a foreign GGUF", "a path for KV that is a file", "a cache that cannot be written", "too little memory"}
+"""The others fail in the same places."""
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    """When a failure is tried."""
+    return [] if name in QUICK else [pytest.mark.slow] if name in SLOW else [pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +118,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in FAILURES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in FAILURES])
 def test_what_cannot_start_says_why_and_leaves_nothing(name: str, sound: Path, tmp_path: Path) -> None:
     failure = FAILURES[name]
     model = tmp_path / "model"

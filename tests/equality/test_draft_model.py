@@ -31,7 +31,7 @@ from tests.equality.test_speculation import ACCEPTED, DRAFTED, PREEMPTING, SETTI
 from tests.equality.test_tiers import Restarted
 from tests.equality.test_tiny import AHEAD, SMALL_POOLS
 from tests.equality.texts import text_workload
-from tests.equality.tiny_models import FAMILIES, POISONABLE
+from tests.equality.tiny_models import EVERY_FAMILY, POISONABLE
 from tests.equality.transcript import Transcripts
 from tests.equality.workload import Request, Workload, greedy, poisoned, shuffled
 from tests.real_models import model_path
@@ -94,13 +94,14 @@ def test_every_setting(tiny_baseline: TinyBaseline, drafted_by: Drafting, settin
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_setting_with_other_weights(tiny_baseline: TinyBaseline, drafted_by: Drafting, setting: str) -> None:
     drafted_by(tiny_baseline("llama"), "llama", "other").check(SETTINGS[setting])
 
 
 @pytest.mark.parametrize("which", ["itself", "other", "another_kind"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_every_family(tiny_baseline: TinyBaseline, drafted_by: Drafting, family: str, which: str) -> None:
     baseline = drafted_by(tiny_baseline(family), family, which)
     baseline.check(Crowd(at_least=ACCEPTED if which == "itself" else DRAFTED))
@@ -108,7 +109,7 @@ def test_every_family(tiny_baseline: TinyBaseline, drafted_by: Drafting, family:
 
 
 @pytest.mark.parametrize("setting", PREEMPTING)
-@pytest.mark.parametrize("which", ["itself", pytest.param("another_kind", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("which", ["itself", pytest.param("another_kind", marks=[pytest.mark.slow, pytest.mark.long])])
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_a_small_pool(tiny_baseline: TinyBaseline, drafted_by: Drafting, family: str, which: str, setting: str) -> None:
     baseline = drafted_by(tiny_baseline(family, "growing"), family, which)

@@ -12,7 +12,7 @@ from tests.equality.baseline import Baseline
 from tests.equality.conftest import COMMON, WORKLOADS, TinyBaseline
 from tests.equality.settings import NOTHING_FORESEEN, Again, Alone, Crowd, Setting, Streamed, pool_of
 from tests.equality.test_tiny import AHEAD, SMALL_POOLS
-from tests.equality.tiny_models import FAMILIES, POISONABLE
+from tests.equality.tiny_models import EVERY_FAMILY, FAMILIES, POISONABLE
 from tests.equality.workload import failing, poisoned, reverse, shuffled
 
 DRAFTED = {"draft_tokens": 100}
@@ -76,7 +76,7 @@ def with_head(baseline: Baseline, folder: str) -> Baseline:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_a_random_head(tiny_baseline: TinyBaseline, head_folder: Heads, family: str, layout: str) -> None:
     with_head(tiny_baseline(family), head_folder(family, layout)).check(Crowd(at_least=DRAFTED))
 

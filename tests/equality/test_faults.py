@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import times
 from tests.equality.conftest import COMMON, TinyBaseline, TinyFile
 from tests.equality.faults import (
     FAULTS,
@@ -38,6 +39,7 @@ WAYS: dict[str, tuple[Fields, bool]] = {
         True,
     ),
 }
+COVERED_BY_OTHERS = {"all at once", "drafts of the model itself"}
 
 
 def named(fields: Fields, model: str) -> Fields:
@@ -45,7 +47,9 @@ def named(fields: Fields, model: str) -> Fields:
     return {name: f"draft:{model}" if value == "draft:itself" else value for name, value in fields.items()}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.long] * (way in COVERED_BY_OTHERS)) for way in WAYS]
+)
 @pytest.mark.parametrize("stage", FAULTS)
 def test_a_fault_ends_its_request_alone(tiny_baseline: TinyBaseline, stage: str, way: str) -> None:
     fields, streamed = WAYS[way]
@@ -136,7 +140,7 @@ drafts = st.sampled_from(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cases=cases, fields=engines, drafted=drafts, room=st.integers(1, 4), streamed=st.booleans())
 def test_any_faults_among_any_requests(
     tiny_file: TinyFile,

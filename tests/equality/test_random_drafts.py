@@ -90,7 +90,9 @@ def test_a_mixture(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3"])
+@pytest.mark.parametrize(
+    "family", ["gemma3", *(pytest.param(name, marks=pytest.mark.long) for name in ("llama", "qwen2"))]
+)
 @pytest.mark.parametrize("guesser", GUESSERS)
 def test_mixtures(
     tiny_file: TinyFile, speculation: Speculation, priced: Priced, tmp_path: Path, guesser: str, family: str

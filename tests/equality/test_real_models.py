@@ -19,13 +19,11 @@ FIELDS = {"max_model_len": 288, "kv_cache_memory_bytes": 128 * 2**20, "threads":
 SETTINGS: dict[str, Setting] = {
     "shuffled, three at a time": Crowd({"max_num_seqs": 3}, order=shuffled),
     "budget 16": Crowd({"max_num_batched_tokens": 16}),
-    "budget 64": Crowd({"max_num_batched_tokens": 64}, order=reverse),
     "no prefix cache": Crowd({"enable_prefix_caching": False}),
     "warm prefix cache": Again(at_least={"cached_tokens": 300}),
     "blocks of 8": Crowd({"block_size": 8}),
-    "blocks of 32": Crowd({"block_size": 32}),
-    "1 thread": Crowd({"threads": 1}),
-    "3 threads": Crowd({"threads": 3}, order=shuffled),
+    "1 thread": Crowd({"threads": 1}, order=reverse),
+    "3 threads, blocks of 32": Crowd({"threads": 3, "block_size": 32}, order=shuffled),
 }
 TOGETHER: dict[str, Setting] = {
     "budget 16, blocks of 8, 3 threads": Crowd({"max_num_batched_tokens": 16, "block_size": 8, "threads": 3}),
@@ -52,7 +50,7 @@ def dozen() -> Baseline:
 
 @pytest.fixture(scope="module")
 def many() -> Baseline:
-    return _baseline("smollm2-135m", text_workload(26, 16))
+    return _baseline("smollm2-135m", text_workload(26, 12))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -82,6 +80,7 @@ def test_three_on_the_portable_path(dozen: Baseline) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("setting", TOGETHER)
 def test_many(many: Baseline, setting: str) -> None:
     many.check(TOGETHER[setting])
@@ -93,6 +92,7 @@ def test_many_with_a_pool_so_small_that_they_push_each_other_out(many: Baseline)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_many_streamed(many: Baseline) -> None:
     many.check(Streamed())
 
@@ -103,6 +103,7 @@ def test_many_beside_neighbours_that_leave(many: Baseline) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_many_over_http(many: Baseline, tmp_path: Path) -> None:
     with serving(many.model, many.fields, tmp_path) as url:
         assert_same(many.seen_over_http, ask_all(url, many.workload, stream=False))
@@ -117,7 +118,10 @@ def test_other_models(alias: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kv_cache_dtype", ["fp32", "bf16", "int8", "fp8"])
+@pytest.mark.parametrize(
+    "kv_cache_dtype",
+    [pytest.param("fp32", marks=pytest.mark.long), pytest.param("bf16", marks=pytest.mark.long), "int8", "fp8"],
+)
 def test_other_kv_dtypes(dozen: Baseline, kv_cache_dtype: str) -> None:
     """Real numbers through each format; whatever else moves them about, tiny models show for each (`test_tiny`)."""
     baseline = _baseline("smollm2-135m", tuple(dozen.workload[i] for i in LONG), kv_cache_dtype)

@@ -13,7 +13,7 @@ from tests.equality.guessers import Guesser, Oracle
 from tests.equality.settings import NOTHING_FORESEEN, Again, Crowd, Setting, Streamed, pool_of
 from tests.equality.test_tiers import HOST, PushedOut, Restarted, small_pool
 from tests.equality.test_tiny import AHEAD, SMALL_POOLS
-from tests.equality.tiny_models import FAMILIES, POISONABLE
+from tests.equality.tiny_models import EVERY_FAMILY, POISONABLE
 from tests.equality.workload import failing, poisoned, reverse, shuffled
 
 GUESSERS = ("right", "wrong", "half_right", "seen_before", "fails", "ngram", "suffix", "auto")
@@ -88,7 +88,7 @@ def test_counts_that_hang_on_times(tiny_baseline: TinyBaseline, speculating, gue
 
 
 @pytest.mark.parametrize("guesser", GUESSERS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_every_guesser(tiny_baseline: TinyBaseline, speculating, family: str, guesser: str) -> None:
     least = {"right": ACCEPTED, "wrong": DRAFTED, "half_right": DRAFTED, "seen_before": DRAFTED}.get(guesser, {})
     speculating(tiny_baseline(family), guesser).check(Crowd(at_least=least))

@@ -9,7 +9,7 @@ from octavo import LLM
 from tests.equality.conftest import TinyBaseline
 from tests.equality.settings import NOTHING_FORESEEN, Fields, assert_grown, crowd, pool_of
 from tests.equality.test_tiny import KV_DTYPES, SMALL_POOLS
-from tests.equality.tiny_models import FAMILIES
+from tests.equality.tiny_models import EVERY_FAMILY
 from tests.equality.transcript import Transcripts
 from tests.equality.workload import Workload, reverse, shuffled
 
@@ -46,7 +46,7 @@ class PushedOut:
 
     fields: Fields
     tier: str = "host"
-    times: int = 2
+    times: int = 1
 
     def run(self, model: str, fields: Fields, workload: Workload) -> Transcripts:
         """See `Setting.run`."""
@@ -75,7 +75,7 @@ def small_pool(model: str, family: str, kv_cache_dtype: object) -> Fields:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_a_small_pool_with_host_memory_behind_it(tiny_baseline: TinyBaseline, family: str, setting: str) -> None:
     baseline = tiny_baseline(family, "growing")
     pool = small_pool(baseline.model, family, baseline.fields["kv_cache_dtype"])
@@ -90,7 +90,7 @@ def test_host_memory_by_kv_dtype(tiny_baseline: TinyBaseline, family: str, kv_ca
 
 
 @pytest.mark.parametrize("setting", ["blocks of 16", "planned a step ahead, blocks of 4"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_a_restart_with_a_disk(tiny_baseline: TinyBaseline, tmp_path: Path, family: str, setting: str) -> None:
     tiny_baseline(family).check(Restarted(tmp_path, SETTINGS[setting]))
 
@@ -100,7 +100,7 @@ def test_a_restart_by_kv_dtype(tiny_baseline: TinyBaseline, tmp_path: Path, fami
     tiny_baseline(family, "all", kv_cache_dtype).check(Restarted(tmp_path))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_blocks_on_disk_serve_other_batches_and_threads(
     tiny_baseline: TinyBaseline, tmp_path: Path, family: str
 ) -> None:

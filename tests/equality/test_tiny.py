@@ -6,11 +6,12 @@ import re
 import pytest
 
 from octavo.request.outputs import FinishReason
+from tests.effort import LONG, times
 from tests.equality.baseline import INSTRUCTION_SETS, Baseline, need_isa
 from tests.equality.conftest import TinyBaseline
 from tests.equality.random_settings import random_settings
 from tests.equality.settings import NOTHING_FORESEEN, Again, Crowd, Setting, SharedByThreads, Streamed, pool_of
-from tests.equality.tiny_models import FAMILIES, FORMATS, POISONABLE
+from tests.equality.tiny_models import EVERY_FAMILY, FAMILIES, FORMATS, POISONABLE
 from tests.equality.workload import Request, failing, poisoned, reverse, shuffled
 
 AHEAD = {"async_scheduling": True}
@@ -97,13 +98,23 @@ PREEMPTING: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_every_setting(tiny_baseline: TinyBaseline, family: str, setting: str) -> None:
     _check(tiny_baseline(family), SETTINGS, setting)
 
 
-@pytest.mark.parametrize("setting", MIXED)
-@pytest.mark.parametrize("model", FORMATS)
+def formats_in_turn() -> list[tuple[str, str]]:
+    """Every format in company, and by one instruction set: that all of them give the same, tests/native shows for each
+    kernel; in long runs by all."""
+    return [
+        (model, setting)
+        for i, model in enumerate(FORMATS)
+        for setting in MIXED
+        if LONG or setting not in ISAS or setting == INSTRUCTION_SETS[i % len(INSTRUCTION_SETS)]
+    ]
+
+
+@pytest.mark.parametrize(("model", "setting"), formats_in_turn())
 def test_every_number_format_and_shape(tiny_baseline: TinyBaseline, model: str, setting: str) -> None:
     _check(tiny_baseline(model, "kernels"), MIXED, setting)
 
@@ -134,7 +145,7 @@ def test_preemption_by_kv_dtype(tiny_baseline: TinyBaseline, family: str, kv_cac
 
 
 @pytest.mark.parametrize("setting", PREEMPTING)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_a_pool_so_small_that_requests_push_each_other_out(
     tiny_baseline: TinyBaseline, family: str, setting: str
 ) -> None:
@@ -154,18 +165,18 @@ def test_neighbours_full_of_nan(tiny_baseline: TinyBaseline, model: str, fields:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [*FAMILIES, *FORMATS])
 def test_random_settings(tiny_baseline: TinyBaseline, model: str) -> None:
-    for setting in random_settings(model, 3):
+    for setting in random_settings(model, times(1)):
         tiny_baseline(model).check(setting)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "kv_cache_dtype"), KV_DTYPES)
 def test_random_settings_by_kv_dtype(tiny_baseline: TinyBaseline, family: str, kv_cache_dtype: str) -> None:
-    for setting in random_settings(kv_cache_dtype, 3):
+    for setting in random_settings(f"{family}, {kv_cache_dtype}", times(1)):
         tiny_baseline(family, "all", kv_cache_dtype).check(setting)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_the_workload_brings_about_what_it_is_for(tiny_baseline: TinyBaseline, family: str) -> None:
     answers = tiny_baseline(family).answers
     ends = {name: [choice.end[:2] for choice in answer.choices] for name, answer in answers.items()}
@@ -187,7 +198,7 @@ def has_shape(request: Request) -> bool:
     return request.params.structured_outputs is not None
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_answers_of_a_shape_are_whole(tiny_baseline: TinyBaseline, family: str) -> None:
     answers = tiny_baseline(family).answers
     for name in ("a JSON object", "a list, two answers", "an expression"):

@@ -17,7 +17,7 @@ from tests.equality.baseline import INSTRUCTION_SETS, need_isa
 from tests.equality.conftest import COMMON, TinyFile
 from tests.equality.http import serving
 from tests.equality.settings import NOTHING_FORESEEN, pool_of
-from tests.equality.tiny_models import FAMILIES, POISONABLE
+from tests.equality.tiny_models import EVERY_FAMILY, POISONABLE
 from tests.equality.vectors import Company, Vectors, Wanted, one_by_one, together, vectors_of, with_poison
 from tests.equality.workload import failing, growing_workload, kernel_workload
 
@@ -72,7 +72,7 @@ def models(tiny_file: TinyFile) -> Models:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_every_setting(models: Models, family: str, setting: str) -> None:
     held = models(family, "fp16")
     neighbours = kernel_workload(held.vocab_size, held.eos)
@@ -80,7 +80,7 @@ def test_every_setting(models: Models, family: str, setting: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_every_instruction_set(models: Models, family: str, isa: str) -> None:
     held = models(family, "fp16")
     need_isa(isa, held.isa)
@@ -124,7 +124,7 @@ def problem_of(model: str, wanted: Wanted) -> str | None:
 
 
 @pytest.mark.parametrize("setting", PREEMPTING)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_a_pool_so_small_that_requests_push_each_other_out(tiny_file: TinyFile, family: str, setting: str) -> None:
     """Growing answers take blocks from prompts in the middle of their chunks."""
     held = Vectored(tiny_file(family), COMMON, 30, 61, 75, 80, 66, 88, shared=20)

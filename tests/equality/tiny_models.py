@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.weights import build_weights
@@ -19,6 +20,9 @@ FAMILIES = {
     ),
 }
 """One per family; all settings. Their vocabularies are of both kinds, gemma3's window is shorter than the contexts."""
+
+EVERY_FAMILY = ["llama", pytest.param("qwen2", marks=pytest.mark.long), "gemma3"]
+"""But for its biases, qwen2 is a llama; one of the formats below has them."""
 
 FORMATS = {
     "F32, 80 wide heads": TinyModel(tensor_type=Q.F32, heads=5, kv_heads=1, head_dim=80),

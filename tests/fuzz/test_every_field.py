@@ -1,6 +1,7 @@
 """Every field of every endpoint with values that do not belong there, while another client goes on."""
 
 import contextlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.effort import LONG
 from tests.fuzz.bodies import Operation, field_paths, operations, with_value
 from tests.fuzz.control import ControlStream
 from tests.fuzz.values import FEW, MARK, MORE, Odd, text_of
@@ -28,26 +30,26 @@ def test_small_bodies_are_valid(url: str, description: dict[str, Any]) -> None:
 
 
 def test_no_value_harms_the_server(url: str, description: dict[str, Any]) -> None:
-    statuses = _mistreat(url, description, FEW)
-    assert statuses[200] > 100, "the fuzzer must get through to the engine, too"
-    assert statuses[400] > 500
+    statuses = _mistreat(url, description, FEW, 1 if LONG else 2)
+    assert statuses[200] > 50, "the fuzzer must get through to the engine, too"
+    assert statuses[400] > 300
 
 
 @pytest.mark.slow
 def test_no_further_value_harms_the_server(url: str, description: dict[str, Any]) -> None:
-    statuses = _mistreat(url, description, MORE)
-    assert statuses[200] > 50
-    assert statuses[400] > 500
+    statuses = _mistreat(url, description, MORE, 1 if LONG else 4)
+    assert statuses[200] > 15
+    assert statuses[400] > 150
 
 
-def _mistreat(url: str, description: dict[str, Any], values: Sequence[Odd]) -> Counter[int]:
+def _mistreat(url: str, description: dict[str, Any], values: Sequence[Odd], share: int) -> Counter[int]:
     """Status -> how often.
 
     Raises:
         AssertionError: an answer that no client can use, or a control stream with other tokens.
     """
     with ControlStream(url) as control:
-        answers = _ask_all(url, list(_cases(description, values)))
+        answers = _ask_all(url, list(_cases(description, values, share)))
     assert not control.problems
     assert control.num_answers > 0
     bad = [f"{name}: {problem}" for name, _, problem in answers if problem]
@@ -56,12 +58,14 @@ def _mistreat(url: str, description: dict[str, Any], values: Sequence[Odd]) -> C
     return Counter(status for _, status, _ in answers)
 
 
-def _cases(description: dict[str, Any], values: Sequence[Odd]) -> Iterator[Case]:
+def _cases(description: dict[str, Any], values: Sequence[Odd], share: int) -> Iterator[Case]:
+    """Every field with every so many of the values, each value with every so many of the fields."""
     definitions = description["components"]["schemas"]
+    fields = itertools.count()
     for operation in operations(description):
         for path in dict.fromkeys(field_paths(operation.schema, definitions)):
             body = with_value(operation.body, path, MARK)
-            for odd in values:
+            for odd in values[next(fields) % share :: share]:
                 where = ".".join(map(str, path))
                 yield f"{operation.path} {where}={odd.name}", operation, text_of(body, odd)
 

@@ -6,10 +6,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
 
+from tests.effort import times
 from tests.fuzz.control import ControlStream
 
 AS_MANY = settings(
-    max_examples=15,
+    max_examples=times(5),
     deadline=None,
     derandomize=True,
     database=None,

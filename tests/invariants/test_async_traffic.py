@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from octavo.scheduling.scheduler import Scheduler
+from tests.effort import times
 from tests.invariants.test_random_traffic import (
     CONTEXT,
     TrafficRules,
@@ -86,14 +87,14 @@ class Interleavings(TrafficRules):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=100, stateful_step_count=30)
+TestInterleavings.settings = settings(max_examples=times(60), stateful_step_count=30)
 
 
 @pytest.mark.slow
 class TestManyInterleavings(Interleavings.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=250, stateful_step_count=60)
+    settings = settings(max_examples=times(75), stateful_step_count=60)
 
 
 @settings(max_examples=60)

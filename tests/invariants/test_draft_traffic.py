@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
+from tests.effort import times
 from tests.invariants.test_async_traffic import FailingParts, Interleavings
 from tests.invariants.test_random_traffic import (
     CONTEXT,
@@ -47,23 +48,23 @@ class DraftInterleavings(Interleavings):
 
 
 TestDraftTraffic = DraftTraffic.TestCase
-TestDraftTraffic.settings = settings(max_examples=80, stateful_step_count=30)
+TestDraftTraffic.settings = settings(max_examples=times(50), stateful_step_count=30)
 TestDraftInterleavings = DraftInterleavings.TestCase
-TestDraftInterleavings.settings = settings(max_examples=80, stateful_step_count=30)
+TestDraftInterleavings.settings = settings(max_examples=times(50), stateful_step_count=30)
 
 
 @pytest.mark.slow
 class TestMuchDraftTraffic(DraftTraffic.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=200, stateful_step_count=60)
+    settings = settings(max_examples=times(60), stateful_step_count=60)
 
 
 @pytest.mark.slow
 class TestManyDraftInterleavings(DraftInterleavings.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=200, stateful_step_count=60)
+    settings = settings(max_examples=times(60), stateful_step_count=60)
 
 
 @settings(max_examples=40)

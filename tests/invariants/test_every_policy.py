@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import times
 from tests.invariants.test_random_traffic import CONTEXT, check_tenants, engine_options, make_engine, requests
 from tests.scheduling.harness import Engine, alone, make_request, run_unexecuted
 
 POLICIES = ["fcfs", "priority", "prefix"]
 
 
-@settings(max_examples=80)
+@settings(max_examples=times(40))
 @given(engine_options, st.data())
 def test_the_limits_of_a_step_hold_and_everybody_gets_what_it_gets_alone(options, data):
     engine = make_engine(options)
@@ -35,7 +36,7 @@ def test_the_limits_of_a_step_hold_and_everybody_gets_what_it_gets_alone(options
     assert [engine.tokens[request.request_id] for request in wanted] == [alone(request, CONTEXT) for request in wanted]
 
 
-@settings(max_examples=60)
+@settings(max_examples=times(30))
 @given(engine_options, st.data())
 def test_two_runs_make_equal_plans(options, data):
     wanted = [data.draw(requests(f"r{i}")) for i in range(data.draw(st.integers(1, 8)))]

@@ -15,6 +15,7 @@ from octavo.execution.scripted_grammars import GrammarFate
 from octavo.request.params import SamplingParams
 from octavo.request.request import GenerateRequest
 from octavo.request.structured import StructuredKind, StructuredSpec
+from tests.effort import times
 from tests.invariants.test_async_traffic import FailingParts
 from tests.invariants.test_random_traffic import CONTEXT, TrafficRules, engine_options, make_engine, requests
 from tests.scheduling.harness import alone
@@ -115,11 +116,11 @@ class GrammarTraffic(TrafficRules):
 
 
 TestGrammarTraffic = GrammarTraffic.TestCase
-TestGrammarTraffic.settings = settings(max_examples=80, stateful_step_count=30)
+TestGrammarTraffic.settings = settings(max_examples=times(50), stateful_step_count=30)
 
 
 @pytest.mark.slow
 class TestMuchGrammarTraffic(GrammarTraffic.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=200, stateful_step_count=60)
+    settings = settings(max_examples=times(60), stateful_step_count=60)

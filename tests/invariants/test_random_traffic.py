@@ -17,6 +17,7 @@ from octavo.kv.manager import KVManager
 from octavo.kv.spec import AttentionSpec
 from octavo.request.pooling import PoolingParams
 from octavo.request.request import GenerateRequest
+from tests.effort import times
 from tests.scheduling.harness import FULL, WINDOWED, Engine, alone, make_layout, make_request
 
 CONTEXT = 40
@@ -205,14 +206,14 @@ class Traffic(TrafficRules):
 
 
 TestTraffic = Traffic.TestCase
-TestTraffic.settings = settings(max_examples=60, stateful_step_count=25)
+TestTraffic.settings = settings(max_examples=times(50), stateful_step_count=25)
 
 
 @pytest.mark.slow
 class TestMuchTraffic(Traffic.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=200, stateful_step_count=60)
+    settings = settings(max_examples=times(60), stateful_step_count=60)
 
 
 @settings(max_examples=40)

@@ -16,6 +16,7 @@ from octavo.execution.scripted_store import Fate
 from octavo.kv.hashing import BlockHasher
 from octavo.kv.record import Tier
 from octavo.kv.transfer import Direction
+from tests.effort import times
 from tests.invariants.test_async_traffic import FailingParts, Interleavings
 from tests.invariants.test_random_traffic import (
     CONTEXT,
@@ -126,14 +127,14 @@ class TierTraffic(Watched, Traffic):
 
 
 TestTierTraffic = TierTraffic.TestCase
-TestTierTraffic.settings = settings(max_examples=60, stateful_step_count=25)
+TestTierTraffic.settings = settings(max_examples=times(50), stateful_step_count=25)
 
 
 @pytest.mark.slow
 class TestMuchTierTraffic(TierTraffic.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=200, stateful_step_count=60)
+    settings = settings(max_examples=times(60), stateful_step_count=60)
 
 
 class TierInterleavings(Watched, Interleavings):
@@ -157,14 +158,14 @@ class TierInterleavings(Watched, Interleavings):
 
 
 TestTierInterleavings = TierInterleavings.TestCase
-TestTierInterleavings.settings = settings(max_examples=60, stateful_step_count=30)
+TestTierInterleavings.settings = settings(max_examples=times(50), stateful_step_count=30)
 
 
 @pytest.mark.slow
 class TestManyTierInterleavings(TierInterleavings.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=200, stateful_step_count=60)
+    settings = settings(max_examples=times(60), stateful_step_count=60)
 
 
 @settings(max_examples=60)

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from octavo.kv.hashing import BlockHasher
 from octavo.kv.manager import KVManager
 from octavo.kv.spec import AttentionSpec, RecurrentSpec
+from tests.effort import times
 from tests.kv.mirror import Mirror, computed_names
 from tests.scheduling.harness import FULL, WINDOWED, make_layout
 
@@ -203,11 +204,11 @@ class Operations(RuleBasedStateMachine):
 
 
 TestOperations = Operations.TestCase
-TestOperations.settings = settings(max_examples=80, stateful_step_count=40)
+TestOperations.settings = settings(max_examples=times(50), stateful_step_count=40)
 
 
 @pytest.mark.slow
 class TestManyOperations(Operations.TestCase):
     """The same for longer, with other examples."""
 
-    settings = settings(max_examples=250, stateful_step_count=80)
+    settings = settings(max_examples=times(70), stateful_step_count=80)

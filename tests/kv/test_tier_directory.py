@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from octavo.kv.record import BlockRecord, Tier
 from octavo.kv.tier_directory import TierDirectory
+from tests.effort import times
 
 CLOSED, OPEN = 0, 1
 
@@ -202,7 +203,7 @@ class Uses(RuleBasedStateMachine):
 
 
 TestUses = Uses.TestCase
-TestUses.settings = settings(max_examples=80, stateful_step_count=40)
+TestUses.settings = settings(max_examples=times(50), stateful_step_count=40)
 
 
 def test_the_order_of_going_stays_short_however_often_blocks_are_used():

@@ -29,7 +29,12 @@ ALLOWED = {"DW.ref.__gxx_personality_v0"}  # a pointer that the compiler emits f
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="these files are empty on this architecture")
 @pytest.mark.skipif(not (shutil.which("g++") and shutil.which("gcc-nm")), reason="needs g++ and gcc-nm")
-@pytest.mark.parametrize("source", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "source",
+    # the longest one reads what attention_avx2.cpp and ops_avx512.cpp read
+    [pytest.param(path, marks=[pytest.mark.long] * (path.name == "attention_avx512.cpp")) for path in FILES],
+    ids=lambda path: path.name,
+)
 def test_no_function_of_such_a_file_can_stand_in_for_anothers(source, tmp_path):
     compiled = tmp_path / "file.o"
     isa = source.stem[source.stem.rindex("_") :]

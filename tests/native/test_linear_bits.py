@@ -47,7 +47,7 @@ def test_any_company_and_place(case, isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("rows", [1, 2, 3, 6, 8, 30])
+@pytest.mark.parametrize("rows", [1, 3, 8, 30])
 def test_tile_ranges_write_their_outputs_only(case, isa, rows):
     weight, x, expected = case
     cols = weight.packed.tile_cols
@@ -60,7 +60,7 @@ def test_tile_ranges_write_their_outputs_only(case, isa, rows):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("rows", [1, 5, 19])
+@pytest.mark.parametrize("rows", [1, 19])
 def test_bias_then_addition_each_rounded_once(case, isa, rows):
     weight, x, products = case
     rng = np.random.default_rng(4)

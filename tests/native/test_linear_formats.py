@@ -11,6 +11,7 @@ from octavo.execution.quant.layout import LAYOUTS, blocks_of
 from octavo.execution.quant.multiples import read_multiples
 from octavo.execution.quant.packing import unpack, unpack_q3_scales, unpack_scales_and_mins
 from octavo.execution.quant.types import TensorType
+from tests.effort import times
 from tests.native.linear_cases import (
     ALL_TYPES,
     AVAILABLE_ISAS,
@@ -244,7 +245,7 @@ def test_a_poisoned_row_is_nan_throughout_and_alone(tensor_type, isa, poison):
     assert same_bits(np.delete(y, 6, 0), np.delete(clean, 6, 0))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=times(30), deadline=None, derandomize=True)
 @given(
     tensor_type=st.sampled_from(ALL_TYPES),
     n=st.integers(1, 70),

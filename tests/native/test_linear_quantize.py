@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from octavo._native import linear
+from tests.effort import times
 from tests.native.linear_cases import GROUP, ISAS, random_rows
 
 
@@ -44,7 +45,7 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=times(60), deadline=None, derandomize=True)
 @given(x=arrays(np.float32, (1, GROUP), elements=finite))
 def test_any_finite_group(isa, x):
     assert_documented(x, isa)

@@ -10,6 +10,7 @@ from octavo.execution.loader import open_checkpoint
 from octavo.execution.reference import ReferenceExecutor
 from octavo.execution.weights import load_model
 from octavo.kv.spec import KVDtype
+from tests.effort import LONG
 from tests.execution.driver import Driver, layout_for
 from tests.parity.golden import ALIASES, GreedyRow, greedy_rows, texts
 from tests.parity.scoring import MAX_ROWS, open_model, teacher_force, token_logprobs
@@ -37,12 +38,12 @@ class Share:
 
 
 SHARES = [
-    Share("smollm2", ("story_1500",), "python", 700, every=2),
+    Share("smollm2", ("log_700", *("story_1500",) * LONG), "python", 300, every=4),
     pytest.param(
-        Share("gemma3", ("story_exact505", "log_exact513", "code_1500"), "english", 400, every=2),
+        Share("gemma3", ("story_exact505", "log_exact513", *("code_1500",) * LONG), "english", 200, every=5),
         marks=pytest.mark.slow,
     ),
-    pytest.param(Share("qwen2", ("code_700",), "python", 400, every=4), marks=pytest.mark.slow),
+    pytest.param(Share("qwen2", ("code_700",), "python", 400, every=4), marks=[pytest.mark.slow, pytest.mark.long]),
 ]
 
 
@@ -90,7 +91,7 @@ def test_perplexity(driver: Driver, share: Share) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [511, 513])
+@pytest.mark.parametrize("window", [pytest.param(511, marks=pytest.mark.long), 513])
 def test_a_window_that_is_off_by_one_would_show(window: int) -> None:
     """Mean differences of a right window stay below 0.003, see the tolerance of every single one above."""
     program, weights = load_model(open_checkpoint([model_path(ALIASES["gemma3"])]))

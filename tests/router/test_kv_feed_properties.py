@@ -12,6 +12,7 @@ from octavo.kv.events import EventStream, decode_batch
 from octavo.kv.record import Tier
 from octavo.router.kv_feed import Exactness, KvFeed
 from octavo.router.kv_messages import AskReplay, Live, Message, Replayed, ReplayEnd, Request, Snapshot
+from tests.effort import times
 from tests.kv.event_world import Held, World, chain, make_stream
 
 DOINGS = st.lists(
@@ -212,7 +213,7 @@ class LongWire(Wire):
     """The same, for longer."""
 
 
-Wire.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
-LongWire.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+Wire.TestCase.settings = settings(max_examples=times(40), stateful_step_count=50, deadline=None)
+LongWire.TestCase.settings = settings(max_examples=times(60), stateful_step_count=60, deadline=None)
 TestWire = Wire.TestCase
 TestLongWire = pytest.mark.slow(LongWire.TestCase)

@@ -14,6 +14,7 @@ from octavo.server.reasoning.answer import answer_parser
 from octavo.server.reasoning.registry import reasoning_family
 from octavo.server.tools.registry import tool_family
 from octavo.server.tools.tool import Tool
+from tests.effort import times
 from tests.server.conftest import FakeServer
 from tests.server.fake_engine import FakeEngine
 from tests.server.running import running_server
@@ -78,7 +79,7 @@ def added_up(chunks: list[dict[str, Any]]) -> tuple[str, str, list[tuple[str, st
     return texts["content"], texts["reasoning"], [(name, arguments) for name, arguments in calls.values()]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.lists(PIECES, min_size=1, max_size=10).map("".join),
     cuts=st.lists(st.integers(1, 30), min_size=1, max_size=4),

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from octavo.config import ServerConfig
+from tests.effort import times
 from tests.server.conftest import FakeServer, fake
 from tests.server.fake_engine import FakeEngine
 from tests.server.running import running_server
@@ -426,7 +427,7 @@ JSON = st.recursive(
 FIELDS = sorted({*ILLEGAL, *BY_ENDPOINT["/v1/completions"], *BY_ENDPOINT["/v1/chat/completions"], "unknown"})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from(sorted(ENDPOINTS)),
     fields=st.dictionaries(st.sampled_from(FIELDS), JSON, min_size=1, max_size=3),

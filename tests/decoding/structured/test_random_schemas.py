@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from octavo.errors import InvalidRequestError
 from tests.decoding.structured.schemas import SCHEMAS
 from tests.decoding.structured.walks import BACKEND, END, exact_json, schema_spec, walk
+from tests.effort import times
 
 CASES = [
     {
@@ -74,14 +75,14 @@ def check_answers_or_refusal(schema: Any, seeds: range) -> None:
         assert refused.problem
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=times(75), suppress_health_check=[HealthCheck.too_slow])
 @given(schema=SCHEMAS, seed=st.integers(0, 10**6))
 def test_random_schemas(schema: Any, seed: int) -> None:
     check_answers_or_refusal(schema, range(seed, seed + 2))
 
 
 @pytest.mark.slow
-@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=times(150), suppress_health_check=[HealthCheck.too_slow])
 @given(schema=SCHEMAS, seed=st.integers(0, 10**6))
 def test_many_random_schemas(schema: Any, seed: int) -> None:
     check_answers_or_refusal(schema, range(seed, seed + 1))
@@ -95,4 +96,4 @@ def test_answers_of_a_schema(schema: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("schema", CASES)
 def test_many_answers_of_a_schema(schema: Any) -> None:
-    assert answers(schema, range(100, 500)) >= 200
+    assert answers(schema, range(100, 100 + times(100))) >= times(50)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import ModelError, ModelFileError
 from octavo.execution.loader import open_checkpoint
+from tests.effort import times
 from tests.execution.loader.gguf_pieces import Pieces, sound_file
 
 SOUND = sound_file()
@@ -59,7 +60,7 @@ def test_message_of_a_truncated_download(tmp_path: Path) -> None:
         open_checkpoint([path])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=times(150), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(RAW) - 1), st.integers(0, 255)), min_size=1, max_size=8))
 def test_flipped_bytes(tmp_path: Path, flips: list[tuple[int, int]]) -> None:
     raw = bytearray(RAW)
@@ -80,7 +81,7 @@ def test_hostile_lengths(tmp_path: Path, label: str) -> None:
             opens_or_fails_cleanly(tmp_path / "m.gguf", SOUND.replaced_bytes(label, raw).bytes())
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=times(50), deadline=None)
 @given(st.binary(max_size=300))
 def test_noise_behind_the_magic(tmp_path: Path, noise: bytes) -> None:
     opens_or_fails_cleanly(tmp_path / "m.gguf", b"GGUF" + struct.pack("<I", 3) + noise)

@@ -14,6 +14,7 @@ from octavo.errors import ModelError, ModelFileError, UnsupportedModelError
 from octavo.execution.loader import open_checkpoint
 from octavo.execution.loader.open import open_with_integers
 from octavo.execution.quant import TensorType
+from tests.effort import times
 
 A = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 B = {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]}
@@ -119,7 +120,7 @@ def test_truncated_at_every_byte(tmp_path: Path) -> None:
             open_checkpoint([path])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=times(100), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.integers(0, 255)), min_size=1, max_size=6))
 def test_flipped_bytes(tmp_path: Path, flips: list[tuple[int, int]]) -> None:
     raw = bytearray(SOUND)

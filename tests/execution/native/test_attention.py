@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from octavo.execution.protocols import Float32
 from octavo.execution.reference.kv_numbers import FORMATS
 from octavo.kv.spec import KVDtype
+from tests.effort import LONG, times
 from tests.execution.native.rig import ISAS, AttentionCase, AttentionRig, Setting, bits
 
 
@@ -91,11 +92,21 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("dtype", KVDtype)
-@pytest.mark.parametrize("case", SHAPES, ids=str)
-def test_attention_equals_the_obvious_computation(case: AttentionCase, dtype: KVDtype, isa: str) -> None:
-    case = replace(case, dtype=dtype)
+def in_turn() -> list[tuple[AttentionCase, str]]:
+    """Every shape in every format by one instruction set, so that each set meets every shape and every format; in long
+    runs by all."""
+    cases = [replace(case, dtype=dtype) for case in SHAPES for dtype in KVDtype]
+    turns = [i + j for i in range(len(SHAPES)) for j in range(len(KVDtype))]
+    return [
+        (case, isa)
+        for case, turn in zip(cases, turns, strict=True)
+        for k, isa in enumerate(ISAS)
+        if LONG or turn % len(ISAS) == k
+    ]
+
+
+@pytest.mark.parametrize(("case", "isa"), in_turn(), ids=str)
+def test_attention_equals_the_obvious_computation(case: AttentionCase, isa: str) -> None:
     rig = AttentionRig(case, Setting(isa=isa))
     tolerance = (
         1e-4 if case.size > 1 else 1e-5
@@ -130,7 +141,7 @@ def assert_same_bits(got: list[Float32], want: list[Float32]) -> None:
         np.testing.assert_array_equal(bits(a), bits(b))
 
 
-@pytest.mark.parametrize("setting", [Setting(t, isa) for t in (1, 2, 3) for isa in ISAS], ids=str)
+@pytest.mark.parametrize("setting", [*(Setting(2, isa) for isa in ISAS), Setting(1), Setting(3)], ids=str)
 def test_threads_and_instruction_sets_give_the_same_bits(
     reference_rows: tuple[AttentionCase, list[Float32]], setting: Setting
 ) -> None:
@@ -166,7 +177,7 @@ def test_verifying_drafts_gives_the_bits_of_the_prompt(
         assert_same_bits(rig.in_cuts(cuts, firsts), tails)
 
 
-@settings(max_examples=10)
+@settings(max_examples=times(5))
 @given(data=st.data())
 def test_any_cuts_give_the_same_bits(reference_rows: tuple[AttentionCase, list[Float32]], data: st.DataObject) -> None:
     case, want = reference_rows

@@ -9,6 +9,7 @@ from octavo.server.reasoning import registry
 from octavo.server.reasoning.answer import AnswerParser, answer_parser
 from octavo.server.reasoning.registry import FAMILIES, reasoning_family, recognised_reasoning
 from octavo.server.tools.registry import tool_family
+from tests.effort import times
 from tests.server.tools.answers import TOOLS, Answer, Call, cut, fed, places
 from tests.server.tools.samples import CALLS, PIECES, PLAIN
 from tests.text import golden
@@ -172,7 +173,7 @@ def test_every_cutting_gives_the_same(reasoning: str, tools: str | None) -> None
     pieces = (*MARKS[reasoning], *PLAIN, *PIECES["harmony"][:11], *CALLS["hermes"], *CALLS["harmony"], "<tool_call>")
     begins = [""] + [begin for pair in getattr(reasoning_family(reasoning), "pairs", ()) for begin in pair.begins]
 
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=times(50), deadline=None)
     @given(st.lists(st.sampled_from(pieces), max_size=10).map("".join), places, st.sampled_from(begins))
     def check(text: str, places: list[int], opened: str) -> None:
         whole = fed(parser(reasoning, tools, opened), [text])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import times
 from tests.server.tools.answers import Call, cut, parsed, places
 from tests.server.tools.samples import CALLS, PIECES, PLAIN
 
@@ -30,7 +31,7 @@ def test_every_two_pieces_of_two_calls_give_the_calls(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_cutting_gives_the_same(family: str) -> None:
-    @settings(max_examples=250, deadline=None)
+    @settings(max_examples=times(80), deadline=None)
     @given(texts(family), places)
     def check(text: str, places: list[int]) -> None:
         whole = parsed(family, [text])
@@ -42,7 +43,7 @@ def test_every_cutting_gives_the_same(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_without_a_call_the_text_comes_back_as_it_was(family: str) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=times(60), deadline=None)
     @given(texts(family))
     def check(text: str) -> None:
         answer = parsed(family, [text])
@@ -55,10 +56,10 @@ def test_without_a_call_the_text_comes_back_as_it_was(family: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_text_raises(family: str) -> None:
-    """Tens of thousands of texts in all, each in random pieces against the whole."""
+    """Over ten thousand texts in all, each in random pieces against the whole."""
     chance = random.Random(family)
     pieces = (*PIECES[family], *CALLS[family], *PLAIN)
-    for _ in range(4000):
+    for _ in range(times(1200)):
         text = "".join(chance.choices(pieces, k=chance.randrange(1, 14)))
         cuts = [chance.randrange(len(text) + 1) for _ in range(chance.randrange(8))]
         assert parsed(family, cut(text, cuts)) == parsed(family, [text]), text
