@@ -67,9 +67,11 @@ KV_SETTINGS: dict[str, Setting] = {
     ),
 }
 """What moves K and V about: for each format of theirs."""
+OTHER_PAIRS = [("gemma3", "fp32"), ("gemma3", "int8"), ("llama", "fp8")]
 KV_DTYPES = [
-    ("gemma3", "fp32"), ("llama", "bf16"), ("llama", "int8"), ("gemma3", "int8"), ("llama", "fp8"), ("gemma3", "fp8"),
-]  # fmt: skip
+    *[("llama", "bf16"), ("llama", "int8"), ("gemma3", "fp8")],
+    *(pytest.param(*pair, marks=pytest.mark.long) for pair in OTHER_PAIRS),
+]
 """Formats other than the one that all other tests have, with models to try them on."""
 
 CODES: dict[str, Setting] = {
