@@ -46,7 +46,7 @@ class PushedOut:
 
     fields: Fields
     tier: str = "host"
-    times: int = 1
+    times: int = 2
 
     def run(self, model: str, fields: Fields, workload: Workload) -> Transcripts:
         """See `Setting.run`."""
