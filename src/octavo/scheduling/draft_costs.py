@@ -96,11 +96,12 @@ class DraftCosts(StepTimes):
         if num_drafts and self._pays:
             self._in_vain = 0
         self._earn()
-        times = self.sure()
         if self._probes:
+            times = self.sure()
             self._probe_credit -= times[num_drafts] / times[0] - 1
             self._probes = False
         if self._owed is not None:
+            times = self.sure()
             self._credit -= max(LEAST_CHARGE, (times[num_drafts] - self._owed) / times[0])
             self._owed = None
 
