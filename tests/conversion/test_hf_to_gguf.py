@@ -25,7 +25,7 @@ ARCHITECTURES = ["llama", "qwen2", "gemma3", "gpt2"]
 
 
 def folder_of(path: Path, **fields: Any) -> Path:
-    own = {"kv_heads": WIDE["heads"]} if fields.get("architecture") == "gpt2" else {}
+    own = {"gpt2": {"kv_heads": WIDE["heads"]}, "phi3": {"rotary_dim": 16}}.get(fields.get("architecture", ""), {})
     model = TinyModel(**{"tensor_type": TensorType.BF16, **WIDE, **own, **fields})
     return write_tiny_model(path, model, format="safetensors")
 
@@ -40,7 +40,7 @@ def rows_in_order(weight: LoadedWeight) -> np.ndarray:
     return rows if weight.row_order is None else rows[weight.row_order]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "granite", "phi3", "olmo2", "gemma2"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_file_is_the_same_model(architecture: str, tied: bool, tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "hf", architecture=architecture, tied=tied, layers=3)

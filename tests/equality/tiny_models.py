@@ -54,6 +54,14 @@ FORMATS = {
         kv_heads=3,
         intermediate=416,
     ),
+    "granite, Q4_0": TinyModel(architecture="granite", tensor_type=Q.Q4_0, heads=4, kv_heads=2, head_dim=64),
+    "phi3, Q8_0, heads that turn in part": TinyModel(
+        architecture="phi3", tensor_type=Q.Q8_0, heads=4, kv_heads=2, head_dim=96, rotary_dim=72
+    ),
+    "olmo2, Q4_1": TinyModel(architecture="olmo2", tensor_type=Q.Q4_1, heads=6, kv_heads=2, head_dim=64),
+    "gemma2, Q5_1": TinyModel(
+        architecture="gemma2", tensor_type=Q.Q5_1, heads=4, kv_heads=1, head_dim=64, window=20, layers=4
+    ),
     "gemma3, Q6_K": TinyModel(
         architecture="gemma3",
         tensor_type=Q.Q6_K,
@@ -69,7 +77,8 @@ FORMATS = {
     ),
 }
 """Every tensor type that is computed with as a file stores it, head sizes 64, 80, 96, 128 and 256, heads per KV head
-from 1 to 11."""
+from 1 to 11; and what other families compute: multipliers, heads that turn in part, norms over all heads and behind
+blocks, caps of scores and logits."""
 
 EXPERTS = {
     "experts and MLPs": TinyModel(

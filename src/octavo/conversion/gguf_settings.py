@@ -180,14 +180,11 @@ def rotary_divisors(architecture: str, config: Mapping[str, Any], rope: RopeSpec
     if _kind(config) not in _BY_TENSOR:
         return None
     base = rotary_base(architecture, config)
-    return tuple(
-        _divisor(base ** (-2 * i / rope.rotary_dim), frequency) for i, frequency in enumerate(rope.inv_freq)
-    )  # fmt: skip
+    return tuple(_divisor(base ** (-2 * i / rope.rotary_dim), frequency) for i, frequency in enumerate(rope.inv_freq))
 
 
 def _divisor(undivided: float, frequency: float) -> float:
     """The float32 next to `undivided / frequency` that leads back to `frequency` where it divides."""
-
     near = np.float32(undivided / frequency)
     for candidate in (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf))):
         if np.float32(undivided / float(candidate)) == np.float32(frequency):

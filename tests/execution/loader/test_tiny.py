@@ -10,7 +10,7 @@ from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 from octavo.execution.quant import WRITABLE_TYPES, TensorType
 
-ARCHITECTURES = ["llama", "qwen2", "gemma3"]
+ARCHITECTURES = ["llama", "granite", "phi3", "olmo2", "qwen2", "gemma2", "gemma3"]
 TEXTS = ["What is the capital of France?", " naïve 你好 42\n\n  x", "", "tab\tnew\nline 🙂"]
 
 
@@ -27,11 +27,15 @@ LAYER_NAMES = {
     "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "ffn_norm": "post_attention_layernorm",
 }  # fmt: skip
-GEMMA3_NAMES = {
+POST_NORM_NAMES = {
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
     "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }  # fmt: skip
+OWN_NAMES = {
+    **dict.fromkeys(("olmo2", "gemma2", "gemma3"), POST_NORM_NAMES),
+    "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+}
 
 
 def expected_name(architecture: str, name: str) -> str:
@@ -40,15 +44,15 @@ def expected_name(architecture: str, name: str) -> str:
     if not name.startswith("blk."):
         return whole.get(name, "lm_head.weight")
     _, layer, part, suffix = name.split(".")
-    names = LAYER_NAMES | (GEMMA3_NAMES if architecture == "gemma3" else {})
+    names = LAYER_NAMES | OWN_NAMES.get(architecture, {})
     return f"model.layers.{layer}.{names[part]}.{suffix}"
 
 
 def expected_gguf(model: TinyModel, name: str, hf: np.ndarray) -> np.ndarray:
     """What llama.cpp's converter makes of a Hugging Face tensor; row by row, unlike the writer."""
-    if model.architecture == "gemma3" and "norm" in name:
+    if model.architecture in ("gemma2", "gemma3") and "norm" in name:
         return hf + np.float32(1)
-    if model.architecture == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
+    if model.architecture in ("llama", "granite") and name.endswith(("attn_q.weight", "attn_k.weight")):
         d = model.key_dim
         return np.stack([hf[r // d * d + r % d // 2 + (r % 2) * (d // 2)] for r in range(len(hf))])
     return hf
@@ -96,9 +100,15 @@ COMMON_KEYS = {
 }  # fmt: skip
 OWN_KEYS = {
     "llama": {"vocab_size", "rope.dimension_count"},
+    "granite": {
+        "vocab_size", "rope.dimension_count", "embedding_scale", "attention.scale", "residual_scale", "logit_scale",
+    },
+    "phi3": {"vocab_size", "rope.dimension_count"},
+    "olmo2": {"vocab_size", "rope.dimension_count"},
     "qwen2": set(),
+    "gemma2": {"attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"},
     "gemma3": {"attention.key_length", "attention.value_length", "attention.sliding_window"},
-}
+}  # fmt: skip
 TOKENIZER_KEYS = {
     "model",
     "pre",
@@ -113,7 +123,8 @@ TOKENIZER_KEYS = {
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_metadata_keys_are_those_of_real_files(tmp_path: Path, architecture: Any) -> None:
-    metadata = gguf(tmp_path, TinyModel(architecture=architecture, window_period=6)).metadata
+    period = 2 if architecture == "gemma2" else 6
+    metadata = gguf(tmp_path, TinyModel(architecture=architecture, window_period=period)).metadata
     prefix = f"{architecture}."
     keys = {key.removeprefix(prefix) for key in metadata if key.startswith(prefix)}
     assert keys - {"attention.key_length", "attention.value_length"} == (
@@ -184,6 +195,9 @@ def test_shards(tmp_path: Path) -> None:
         ({"tensor_type": TensorType.Q8_0, "intermediate": 48}, "intermediate"),
         ({"tensor_type": TensorType.Q8_0, "head_dim": 10}, "heads"),
         ({"embedding_type": TensorType.Q6_K}, "hidden"),
+        ({"rotary_dim": 8}, "rotary_dim"),
+        ({"architecture": "phi3", "rotary_dim": 18}, "rotary_dim"),
+        ({"architecture": "gemma2", "window_period": 3}, "window_period"),
     ],
 )
 def test_sizes_that_do_not_go_together(fields: dict[str, Any], named: str) -> None:
@@ -265,7 +279,10 @@ def test_chat_template_can_be_left_out(tmp_path: Path) -> None:
 # --- oracles -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("architecture", "vocabulary"), VOCABULARIES)
+OTHERS = [("granite", "bpe"), ("phi3", "spm"), ("olmo2", "bpe"), ("gemma2", "spm")]
+
+
+@pytest.mark.parametrize(("architecture", "vocabulary"), [*VOCABULARIES, *OTHERS])
 def test_transformers_runs_the_folder(tmp_path: Path, architecture: Any, vocabulary: Any) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

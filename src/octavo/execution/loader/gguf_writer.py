@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.execution.loader.pieces import write_pieces
 from octavo.execution.quant import TensorType
 
 _ALIGNMENT = 32
@@ -87,14 +88,9 @@ def write_gguf(
     with path.open("wb") as file:
         file.write(_header(metadata, tensors))
         for tensor in tensors:
-            size = 0
-            for piece in tensor.data:
-                file.write(np.ascontiguousarray(piece).data)
-                size += piece.nbytes
-                on_written(piece.nbytes)
-            if size != tensor.nbytes:
-                raise ValueError(f"{tensor.name}: {size} bytes for {tensor.type.name} of shape {tensor.shape}")
-            file.write(bytes(_padded(size) - size))
+            what = f"{tensor.name} ({tensor.type.name} of shape {tensor.shape})"
+            write_pieces(file, tensor.data, tensor.nbytes, what, on_written)
+            file.write(bytes(_padded(tensor.nbytes) - tensor.nbytes))
 
 
 def _header(metadata: Metadata, tensors: Sequence[GGUFTensor]) -> bytes:

@@ -10,8 +10,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
+
+from octavo.execution.loader.pieces import write_pieces
 
 _SIZES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I8": 1, "U8": 1, "F8_E4M3": 1}
 _ALIGNMENT = 8
@@ -52,13 +53,8 @@ def write_safetensors(
     with path.open("wb") as file:
         file.write(_header(tensors))
         for tensor in tensors:
-            size = 0
-            for piece in tensor.data:
-                file.write(np.ascontiguousarray(piece).data)
-                size += piece.nbytes
-                on_written(piece.nbytes)
-            if size != tensor.nbytes:
-                raise ValueError(f"{tensor.name}: {size} bytes for {tensor.dtype} of shape {tensor.shape}")
+            what = f"{tensor.name} ({tensor.dtype} of shape {tensor.shape})"
+            write_pieces(file, tensor.data, tensor.nbytes, what, on_written)
 
 
 def _header(tensors: Sequence[SafeTensor]) -> bytes:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from octavo.model.config import DecoderConfig
-from octavo.model.families.decoder import pre_norm_decoder
-from octavo.model.families.naming import PRE_NORMS, decoder_sources, norms_plus_one, redundant_tensors
+from octavo.model.families.decoder_definition import decoder_definition
+from octavo.model.families.naming import PRE_NORMS, norms_plus_one
 from octavo.model.families.plain import gguf_decoder, hf_decoder, with_hf_biases
 from octavo.model.families.sizes import gguf_fields, hf_fields
 from octavo.model.family import Family
@@ -35,12 +35,11 @@ def _gemma(plain: DecoderConfig) -> DecoderConfig:
     return replace(plain, activation=Activation.GELU_TANH, embed_scale=plain.sizes.hidden_size**0.5)
 
 
+_READ = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
-    naming = header.naming
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
-    program = pre_norm_decoder(config)
-    sources = norms_plus_one(decoder_sources(program, naming, PRE_NORMS[naming]), naming)
-    return ModelDefinition(program, sources, redundant_tensors(config, naming))
+    return decoder_definition(header, _READ, PRE_NORMS, change=norms_plus_one)
 
 
 GEMMA = Family(

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from octavo.model.config import DecoderConfig, LayerKind
 from octavo.model.families.decoder import sandwich_norm_decoder
-from octavo.model.families.naming import SANDWICH_NORMS, decoder_sources, norms_plus_one, redundant_tensors
+from octavo.model.families.decoder_definition import decoder_definition
+from octavo.model.families.naming import SANDWICH_NORMS, norms_plus_one
 from octavo.model.families.plain import gguf_decoder, hf_decoder, with_hf_biases
 from octavo.model.families.sizes import gguf_fields, hf_fields
 from octavo.model.families.windows import MAX_WINDOW, gguf_sliding, hf_sliding, layer_kinds, periodic
@@ -70,12 +71,11 @@ def _cap(fields: Fields, key: str, default: float) -> float | None:
     return fields.number(key, 0, 1e6, default=default) or None
 
 
+_READ = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
-    naming = header.naming
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
-    program = sandwich_norm_decoder(config)
-    sources = norms_plus_one(decoder_sources(program, naming, SANDWICH_NORMS[naming]), naming)
-    return ModelDefinition(program, sources, redundant_tensors(config, naming))
+    return decoder_definition(header, _READ, SANDWICH_NORMS, build=sandwich_norm_decoder, change=norms_plus_one)
 
 
 GEMMA2 = Family(

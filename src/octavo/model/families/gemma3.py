@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from octavo.model.config import DecoderConfig, Sizes
 from octavo.model.families.decoder import sandwich_norm_decoder
-from octavo.model.families.naming import QK_NORMS, SANDWICH_NORMS, decoder_sources, norms_plus_one, redundant_tensors
+from octavo.model.families.decoder_definition import decoder_definition
+from octavo.model.families.naming import QK_NORMS, SANDWICH_NORMS, norms_plus_one
 from octavo.model.families.plain import gguf_decoder, hf_decoder, with_hf_biases
 from octavo.model.families.sizes import gguf_fields, hf_fields
 from octavo.model.families.windows import MAX_WINDOW, gguf_sliding, hf_sliding, layer_kinds, periodic
@@ -93,12 +94,13 @@ def _hf_ropes(fields: Fields, sizes: Sizes, context: int | None) -> tuple[RopeSp
     )
 
 
+_READ = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
-    naming = header.naming
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
-    program = sandwich_norm_decoder(config)
-    named = decoder_sources(program, naming, SANDWICH_NORMS[naming] | QK_NORMS[naming])
-    return ModelDefinition(program, norms_plus_one(named, naming), redundant_tensors(config, naming))
+    return decoder_definition(
+        header, _READ, SANDWICH_NORMS, QK_NORMS, build=sandwich_norm_decoder, change=norms_plus_one
+    )
 
 
 GEMMA3 = Family(

@@ -4,8 +4,8 @@ logits."""
 from dataclasses import replace
 
 from octavo.model.config import DecoderConfig
-from octavo.model.families.decoder import pre_norm_decoder
-from octavo.model.families.naming import PRE_NORMS, decoder_sources, redundant_tensors, unpermuted
+from octavo.model.families.decoder_definition import decoder_definition
+from octavo.model.families.naming import PRE_NORMS, unpermuted
 from octavo.model.families.plain import gguf_decoder, hf_decoder, with_hf_biases
 from octavo.model.families.sizes import gguf_fields, hf_fields
 from octavo.model.family import Family
@@ -44,15 +44,12 @@ def _multiplied(plain: DecoderConfig, embed: float, scores: float, residual: flo
     return replace(plain, embed_scale=embed, attention_scale=scores, residual_scale=residual, logit_scale=1 / logits)
 
 
+_READ = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
     """GGUF files of this architecture interleave the rotary pairs of q and k, as llama's do."""
-    naming = header.naming
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
-    program = pre_norm_decoder(config)
-    sources = decoder_sources(program, naming, PRE_NORMS[naming])
-    if naming is Naming.GGUF:
-        sources = unpermuted(sources, config)
-    return ModelDefinition(program, sources, redundant_tensors(config, naming))
+    return decoder_definition(header, _READ, PRE_NORMS, change=unpermuted)
 
 
 GRANITE = Family(

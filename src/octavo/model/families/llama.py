@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from octavo.model.config import DecoderConfig
-from octavo.model.families.decoder import pre_norm_decoder
-from octavo.model.families.mixture import GGUF_NAMES, gguf_mixture, mixture_sources
-from octavo.model.families.naming import PRE_NORMS, decoder_sources, redundant_tensors, unpermuted
+from octavo.model.families.decoder_definition import decoder_definition
+from octavo.model.families.mixture import GGUF_NAMES, gguf_mixture
+from octavo.model.families.naming import PRE_NORMS, unpermuted
 from octavo.model.families.plain import gguf_decoder, hf_decoder, with_hf_biases
 from octavo.model.families.sizes import gguf_fields, hf_fields
 from octavo.model.family import Family
@@ -25,15 +25,13 @@ def config_from_hf(header: CheckpointHeader) -> DecoderConfig:
     return with_hf_biases(hf_decoder(header, fields, "llama"), fields)
 
 
+_EXPERTS = {Naming.GGUF: GGUF_NAMES}
+_READ = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
-    """GGUF files of this architecture interleave the rotary pairs of q and k."""
-    naming = header.naming
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
-    program = pre_norm_decoder(config)
-    sources = decoder_sources(program, naming, PRE_NORMS[naming])
-    if naming is Naming.GGUF:
-        sources = unpermuted(sources, config) | mixture_sources(config, header, GGUF_NAMES)
-    return ModelDefinition(program, sources, redundant_tensors(config, naming))
+    """GGUF files of this architecture interleave the rotary pairs of q and k; Mixtral's have experts."""
+    return decoder_definition(header, _READ, PRE_NORMS, change=unpermuted, experts=_EXPERTS)
 
 
 LLAMA = Family(

@@ -4,14 +4,14 @@ themselves llama's, and know no window."""
 from dataclasses import replace
 
 from octavo.model.config import DecoderConfig
-from octavo.model.families.decoder import pre_norm_decoder
-from octavo.model.families.naming import PRE_NORMS, decoder_sources, redundant_tensors
+from octavo.model.families.decoder_definition import decoder_definition
+from octavo.model.families.naming import PRE_NORMS
 from octavo.model.families.plain import hf_decoder
 from octavo.model.families.sizes import hf_fields
 from octavo.model.families.windows import MAX_WINDOW, layer_kinds
 from octavo.model.family import Family
 from octavo.model.fields import Fields
-from octavo.model.header import CheckpointHeader
+from octavo.model.header import CheckpointHeader, Naming
 from octavo.model.sources import ModelDefinition
 
 _WINDOW = "sliding_window"
@@ -33,11 +33,11 @@ def _window(fields: Fields) -> int | None:
     return fields.integer(_WINDOW, 1, MAX_WINDOW, default=4096)
 
 
+_READ = {Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
-    config, naming = config_from_hf(header), header.naming
-    program = pre_norm_decoder(config)
-    sources = decoder_sources(program, naming, PRE_NORMS[naming])
-    return ModelDefinition(program, sources, redundant_tensors(config, naming))
+    return decoder_definition(header, _READ, PRE_NORMS)
 
 
 MISTRAL = Family(

@@ -3,21 +3,20 @@
 from dataclasses import replace
 
 from octavo.model.config import DecoderConfig
-from octavo.model.families.decoder import pre_norm_decoder
+from octavo.model.families.decoder_definition import decoder_definition
 from octavo.model.families.mixture import (
     MIXTRAL_NAMES,
     QWEN_NAMES,
     hf_mixture,
     is_fused,
-    mixture_sources,
     routing,
 )
-from octavo.model.families.naming import PRE_NORMS, decoder_sources, redundant_tensors
+from octavo.model.families.naming import PRE_NORMS
 from octavo.model.families.plain import hf_decoder
 from octavo.model.families.sizes import hf_fields
 from octavo.model.families.windows import MAX_WINDOW, layer_kinds
 from octavo.model.family import Family
-from octavo.model.header import CheckpointHeader
+from octavo.model.header import CheckpointHeader, Naming
 from octavo.model.sources import ModelDefinition
 
 
@@ -32,13 +31,13 @@ def config_from_hf(header: CheckpointHeader) -> DecoderConfig:
     return replace(plain, layers=layers, mixture=mixture)
 
 
+_READ = {Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
     """Files with one tensor for all experts name everything as qwen's do."""
-    config, naming = config_from_hf(header), header.naming
-    program = pre_norm_decoder(config)
     names = QWEN_NAMES if is_fused(header) else MIXTRAL_NAMES
-    sources = decoder_sources(program, naming, PRE_NORMS[naming]) | mixture_sources(config, header, names)
-    return ModelDefinition(program, sources, redundant_tensors(config, naming))
+    return decoder_definition(header, _READ, PRE_NORMS, experts={Naming.HF: names})
 
 
 MIXTRAL = Family(

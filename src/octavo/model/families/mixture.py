@@ -93,8 +93,18 @@ def hf_width(fields: Fields, key: str) -> int:
     return fields.integer(key, 1, _MAX_WIDTH)
 
 
-def hf_sparse_layers(fields: Fields, num_layers: int) -> list[bool]:
-    """Which layers of qwen's models have experts: every `decoder_sparse_step`-th, but those in `mlp_only_layers`."""
+def qwen_mixture(fields: Fields, num_layers: int) -> Mixture:
+    """The mixture of a config.json of qwen's models, without a shared expert. Windows are refused: no such model has
+    been published with one."""
+    fields.accept("use_sliding_window", False)
+    fields.accept("layer_types", ["full_attention"] * num_layers)
+    rule = routing(renormalised=fields.flag("norm_topk_prob", default=False))
+    sparse = _sparse_layers(fields, num_layers)
+    return hf_mixture(fields, sparse, hf_width(fields, "moe_intermediate_size"), rule)
+
+
+def _sparse_layers(fields: Fields, num_layers: int) -> list[bool]:
+    """Every `decoder_sparse_step`-th, but those in `mlp_only_layers`."""
     step = fields.integer("decoder_sparse_step", 1, 1024, default=1)
     dense = fields.items("mlp_only_layers") if fields.has("mlp_only_layers") else []
     if not all(isinstance(layer, int) for layer in dense):
@@ -138,6 +148,7 @@ QWEN_NAMES = MixtureNames(
     _HF_FUSED,
     _HF_SHARED,
 )
+QWEN_EXPERTS = {Naming.GGUF: GGUF_NAMES, Naming.HF: QWEN_NAMES}
 MIXTRAL_NAMES = MixtureNames(
     "block_sparse_moe.gate.weight",
     {

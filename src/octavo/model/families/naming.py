@@ -81,8 +81,10 @@ def _in_file(weight: str, naming: Naming, parts: Mapping[str, str]) -> str | Non
     return LAYER_PREFIX[naming].format(place[1]) + parts[part] + suffix if part in parts else None
 
 
-def unpermuted(sources: Mapping[str, WeightSource], config: DecoderConfig) -> dict[str, WeightSource]:
-    """The sources for a file that interleaves the rotary pairs of q and k."""
+def unpermuted(sources: Mapping[str, WeightSource], config: DecoderConfig, naming: Naming) -> dict[str, WeightSource]:
+    """The sources of models whose GGUF files interleave the rotary pairs of q and k."""
+    if naming is Naming.HF:
+        return dict(sources)
     s, rotary_dim = config.sizes, config.ropes[0].rotary_dim
     orders = {
         f"layers.{i}.{part}{suffix}": UnpermuteHeads(heads, s.head_dim, rotary_dim)
@@ -93,7 +95,7 @@ def unpermuted(sources: Mapping[str, WeightSource], config: DecoderConfig) -> di
     return {name: replace(source, transform=orders.get(name)) for name, source in sources.items()}
 
 
-def norms_plus_one(sources: Mapping[str, WeightSource], naming: Naming) -> dict[str, WeightSource]:
+def norms_plus_one(sources: Mapping[str, WeightSource], _: DecoderConfig, naming: Naming) -> dict[str, WeightSource]:
     """The sources of gemma's models: Hugging Face files hold every norm weight less one, GGUF files what is
     multiplied."""
     if naming is Naming.GGUF:

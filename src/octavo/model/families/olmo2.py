@@ -6,7 +6,8 @@ from dataclasses import replace
 from octavo.model.builder import ProgramBuilder
 from octavo.model.config import DecoderConfig
 from octavo.model.families.decoder import finish, gated_mlp, self_attention
-from octavo.model.families.naming import POST_NORMS, QK_NORMS, decoder_sources, redundant_tensors
+from octavo.model.families.decoder_definition import decoder_definition
+from octavo.model.families.naming import POST_NORMS, QK_NORMS
 from octavo.model.families.plain import gguf_decoder, hf_decoder, with_hf_biases
 from octavo.model.families.sizes import gguf_fields, hf_fields
 from octavo.model.family import Family
@@ -41,12 +42,11 @@ def _olmo2(plain: DecoderConfig) -> DecoderConfig:
     return replace(plain, qk_norm=True, qk_norm_over_heads=True)
 
 
+_READ = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
-    naming = header.naming
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
-    program = build(config)
-    sources = decoder_sources(program, naming, POST_NORMS[naming] | QK_NORMS[naming])
-    return ModelDefinition(program, sources, redundant_tensors(config, naming))
+    return decoder_definition(header, _READ, POST_NORMS, QK_NORMS, build=build)
 
 
 OLMO2 = Family(

@@ -1,11 +1,12 @@
 """Phi-3 and Phi-4 (Abdin et al. 2024): llama's decoder with q, k and v in one matrix and gate and up in another, of
 whose heads a part may turn, far contexts by LongRoPE."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from octavo.model.config import DecoderConfig, Sizes
-from octavo.model.families.decoder import pre_norm_decoder
-from octavo.model.families.naming import PRE_NORMS, decoder_sources, redundant_tensors
+from octavo.model.config import DecoderConfig
+from octavo.model.families.decoder_definition import decoder_definition
+from octavo.model.families.naming import PRE_NORMS
 from octavo.model.families.plain import gguf_decoder, hf_decoder
 from octavo.model.families.sizes import gguf_fields, hf_fields
 from octavo.model.families.windows import MAX_WINDOW, layer_kinds
@@ -54,8 +55,9 @@ def _windowed(plain: DecoderConfig, window: int) -> DecoderConfig:
     return replace(plain, layers=layer_kinds([True] * layers, window)) if window else plain
 
 
-def _in_parts(sources: dict[str, WeightSource], s: Sizes) -> dict[str, WeightSource]:
+def _in_parts(sources: Mapping[str, WeightSource], config: DecoderConfig, _: Naming) -> dict[str, WeightSource]:
     """Rows of the fused matrices."""
+    s = config.sizes
     q, kv = s.num_heads * s.head_dim, s.num_kv_heads * s.head_dim
     parts = {
         "attn.q": Rows(0, q, q + 2 * kv),
@@ -68,12 +70,11 @@ def _in_parts(sources: dict[str, WeightSource], s: Sizes) -> dict[str, WeightSou
     return {name: replace(source, transform=rows.get(name)) for name, source in sources.items()}
 
 
+_READ = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
-    naming = header.naming
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
-    program = pre_norm_decoder(config)
-    sources = decoder_sources(program, naming, PRE_NORMS[naming] | _FUSED[naming])
-    return ModelDefinition(program, _in_parts(sources, config.sizes), redundant_tensors(config, naming))
+    return decoder_definition(header, _READ, PRE_NORMS, _FUSED, change=_in_parts)
 
 
 PHI3 = Family(

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from octavo.model.config import DecoderConfig
-from octavo.model.families.decoder import pre_norm_decoder
-from octavo.model.families.naming import PRE_NORMS, decoder_sources, redundant_tensors
+from octavo.model.families.decoder_definition import decoder_definition
+from octavo.model.families.naming import PRE_NORMS
 from octavo.model.families.plain import gguf_decoder, hf_decoder
 from octavo.model.families.sizes import gguf_fields, hf_fields
 from octavo.model.families.windows import qwen_layers
@@ -23,12 +23,11 @@ def config_from_hf(header: CheckpointHeader) -> DecoderConfig:
     return replace(plain, layers=qwen_layers(fields, plain.sizes.num_layers), qkv_bias=True)
 
 
+_READ = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}
+
+
 def define(header: CheckpointHeader) -> ModelDefinition:
-    naming = header.naming
-    config = {Naming.GGUF: config_from_gguf, Naming.HF: config_from_hf}[naming](header)
-    program = pre_norm_decoder(config)
-    sources = decoder_sources(program, naming, PRE_NORMS[naming])
-    return ModelDefinition(program, sources, redundant_tensors(config, naming))
+    return decoder_definition(header, _READ, PRE_NORMS)
 
 
 QWEN2 = Family(

@@ -3,8 +3,8 @@
 from octavo.config import ServerConfig
 from octavo.errors import InvalidRequestError
 from octavo.server.conversation.conversation import Conversation, ReasoningOptions, TemplateOptions
+from octavo.server.openai.answer_shape import answer_shape
 from octavo.server.openai.chat_body import ChatBody
-from octavo.server.openai.response_format import answer_shape
 from octavo.server.openai.tool_body import tool_use
 
 

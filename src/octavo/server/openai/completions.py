@@ -15,9 +15,9 @@ from octavo.server.conversation.pieces import AnswerOptions
 from octavo.server.conversation.reasoning_markers import budget_of_prompts
 from octavo.server.fill_in import FillInTokens, fill_in_prompt, fill_in_tokens
 from octavo.server.openai.answer import SpelledAnswer
+from octavo.server.openai.answer_shape import answer_shape
 from octavo.server.openai.completion_body import CompletionBody
 from octavo.server.openai.completion_format import CompletionFormat
-from octavo.server.openai.response_format import answer_shape
 from octavo.server.openai.sampling import (
     answer_options,
     check_streaming,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.execution.loader.gguf_writer import FILE_TYPES, GGUFTensor, Value, write_gguf, write_split_gguf
+from octavo.execution.loader.tiny.factors import FACTORS
 from octavo.execution.loader.tiny.mixture import GGUF_PARTS, gguf_numbers, is_router, stacked
 from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.stored import Stored
@@ -35,6 +36,8 @@ _PARTS = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
     "ln_1": "attn_norm",
     "ln_2": "ffn_norm",
     "attn.c_attn": "attn_qkv",
@@ -43,16 +46,14 @@ _PARTS = {
     "mlp.c_proj": "ffn_down",
     **GGUF_PARTS,
 }
-_NORMS = {
-    "gpt2": {},
-    "llama": {"post_attention_layernorm": "ffn_norm"},
-    "qwen2": {"post_attention_layernorm": "ffn_norm"},
-    "gemma3": {
-        "post_attention_layernorm": "post_attention_norm",
-        "pre_feedforward_layernorm": "ffn_norm",
-        "post_feedforward_layernorm": "post_ffw_norm",
-    },
+_PRE_NORMS = {"post_attention_layernorm": "ffn_norm"}
+_POST_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
+_NORMS = dict.fromkeys(("olmo2", "gemma2", "gemma3"), _POST_NORMS)
+"""Others have `_PRE_NORMS`."""
 _ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"}
 """Where GGUF has another name."""
 _NAME = re.compile(r"(model\.layers|transformer\.h)\.(?P<layer>\d+)\.(?P<part>.+)")
@@ -96,7 +97,8 @@ def _model_metadata(model: TinyModel) -> dict[str, Value]:
 def _architecture_floats(model: TinyModel) -> dict[str, float]:
     if model.architecture == "gpt2":
         return {"attention.layer_norm_epsilon": model.norm_epsilon}
-    return {"attention.layer_norm_rms_epsilon": model.norm_epsilon, "rope.freq_base": model.rope_theta}
+    floats = {"attention.layer_norm_rms_epsilon": model.norm_epsilon, "rope.freq_base": model.rope_theta}
+    return floats | {key.gguf: value for key, value in FACTORS.get(model.architecture, {}).items()}
 
 
 def _architecture_numbers(model: TinyModel) -> dict[str, int]:
@@ -107,12 +109,13 @@ def _architecture_numbers(model: TinyModel) -> dict[str, int]:
 
 def _rotary_numbers(model: TinyModel) -> dict[str, int]:
     heads = {"attention.key_length": model.key_dim, "attention.value_length": model.key_dim}
-    if model.architecture == "gemma3":
-        pattern = {} if model.window_period == 6 else {"attention.sliding_window_pattern": model.window_period}
+    if model.kin == "gemma3":
+        usual = {"gemma2": 2, "gemma3": 6}[model.architecture]
+        pattern = {} if model.window_period == usual else {"attention.sliding_window_pattern": model.window_period}
         return heads | {"attention.sliding_window": model.window} | pattern
     unusual = heads if model.q_width != model.hidden else {}
     if model.kin == "llama":
-        return unusual | {"vocab_size": model.vocab_size, "rope.dimension_count": model.key_dim}
+        return unusual | {"vocab_size": model.vocab_size, "rope.dimension_count": model.turning_dim}
     return unusual
 
 
@@ -153,7 +156,7 @@ def _gguf_name(model: TinyModel, name: str) -> str:
     match = _NAME.fullmatch(stem)
     if match is None:
         return f"{_WHOLE[stem]}.{suffix}"
-    part = (_PARTS | _NORMS[model.kin])[match["part"]]
+    part = (_PARTS | _NORMS.get(model.architecture, _PRE_NORMS))[match["part"]]
     return f"blk.{match['layer']}.{part}.{suffix}"
 
 
@@ -164,13 +167,14 @@ def _part(name: str) -> str:
 
 
 def _converted(model: TinyModel, name: str, stored: Stored) -> Stored:
-    """Norms, biases and routers as F32, Gemma's norms with their 1 added, llama's q and k rows in rotary pairs."""
+    """Norms, biases and routers as F32, Gemma's norms with their 1 added, q and k rows in rotary pairs where files have
+    them so."""
     if is_router(_part(name)):
         return Stored(TensorType.F32, stored.shape, quantize(TensorType.F32, stored.values))
     if len(stored.shape) == 1:
-        one = np.float32(1) if model.architecture == "gemma3" and "norm" in name else np.float32(0)
+        one = np.float32(1) if model.kin == "gemma3" and "norm" in name else np.float32(0)
         return Stored(TensorType.F32, stored.shape, quantize(TensorType.F32, stored.values + one))
-    if model.kin == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+    if model.has_paired_rows and name.endswith(("q_proj.weight", "k_proj.weight")):
         return stored.with_rows(_paired_rows(stored.shape[0], model.key_dim))
     return stored
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from octavo.execution.loader.safetensors_writer import SafeTensor, write_safetensors
+from octavo.execution.loader.tiny.factors import FACTORS
 from octavo.execution.loader.tiny.mixture import hf_keys
 from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.stored import Stored
@@ -20,7 +21,11 @@ from octavo.execution.quant import TensorType, quantize
 
 _CLASSES = {
     "llama": "LlamaForCausalLM",
+    "granite": "GraniteForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
     "gemma3": "Gemma3ForCausalLM",
     "gpt2": "GPT2LMHeadModel",
     "mixtral": "MixtralForCausalLM",
@@ -128,23 +133,28 @@ def _llama_config(model: TinyModel) -> dict[str, Any]:
         "rms_norm_eps": model.norm_epsilon,
         "rope_theta": model.rope_theta,
         "attention_dropout": 0.0,
-        **(_gemma3_config(model) if model.architecture == "gemma3" else {"hidden_act": "silu"}),
+        **(_gemma_config(model) if model.kin == "gemma3" else {"hidden_act": "silu"}),
         **({"use_sliding_window": False} if model.kin == "qwen2" else {}),
+        **({"partial_rotary_factor": model.turning_dim / model.key_dim} if model.architecture == "phi3" else {}),
+        **{key.hf: value for key, value in FACTORS.get(model.architecture, {}).items()},
         **hf_keys(model),
     }
 
 
-def _gemma3_config(model: TinyModel) -> dict[str, Any]:
+def _gemma_config(model: TinyModel) -> dict[str, Any]:
+    own = {
+        "rope_local_base_freq": 10_000.0,
+        "rope_scaling": None,
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+    }
     return {
         "hidden_activation": "gelu_pytorch_tanh",
         "query_pre_attn_scalar": model.key_dim,
         "sliding_window": model.window,
         "layer_types": ["sliding_attention" if sliding else "full_attention" for sliding in model.sliding_layers],
-        "rope_local_base_freq": 10_000.0,
-        "rope_scaling": None,
-        "attn_logit_softcapping": None,
-        "final_logit_softcapping": None,
         "attention_bias": False,
+        **(own if model.architecture == "gemma3" else {}),
     }
 
 

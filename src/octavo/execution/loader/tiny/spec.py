@@ -8,10 +8,14 @@ from typing import Literal
 from octavo.errors import ConfigError
 from octavo.execution.quant import TensorType
 
-Architecture = Literal["llama", "qwen2", "gemma3", "gpt2", "mixtral", "qwen2_moe", "qwen3_moe"]
+Architecture = Literal[
+    "llama", "granite", "phi3", "olmo2", "qwen2", "gemma2", "gemma3", "gpt2", "mixtral", "qwen2_moe", "qwen3_moe"
+]  # fmt: skip
 Kin = Literal["llama", "qwen2", "gemma3", "gpt2"]
 VocabularyKind = Literal["bpe", "spm"]
 FileFormat = Literal["gguf", "safetensors"]
+
+_GEMMAS = ("gemma2", "gemma3")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +40,12 @@ class TinyModel:
     """`bpe`: byte-level BPE; `spm`: SentencePiece with byte fallback. Default: what the architecture uses."""
     chat_template: bool = True
     tied: bool | None = None
-    """The output matrix is the embedding. Default: as in the known models (llama, gemma3: yes; others: no)."""
+    """The output matrix is the embedding. Default: as in the known models (llama, granite, gemma: yes; others: no)."""
     context_length: int = 2048
     window: int = 32
-    """gemma3: tokens that a sliding layer sees."""
+    """gemma: tokens that a sliding layer sees."""
     window_period: int = 2
-    """gemma3: every so many layers one sees everything (the real models have 6)."""
+    """gemma: every so many layers one sees everything (gemma2 has 2, the real gemma3 models 6)."""
     experts: int = 8
     """Of architectures that have them: experts in a layer."""
     active_experts: int = 2
@@ -50,6 +54,8 @@ class TinyModel:
     """Width of an expert; mixtral's is `intermediate`, and the others' unless it is given."""
     dense_layers: tuple[int, ...] = ()
     """Layers without experts; mixtral has none."""
+    rotary_dim: int | None = None
+    """phi3: dimensions of a head that turn; default: all."""
     rope_base: float | None = None
     """Default: as in the known models."""
     seed: int = 0
@@ -85,6 +91,12 @@ class TinyModel:
                 self.q_width == self.hidden, "head_dim", self.key_dim, f"{self.heads} heads of gpt2 fill {self.hidden}"
             )
         _require(self.key_dim % 2 == 0, "head_dim", self.key_dim, "must be even (rotary pairs)")
+        if self.rotary_dim is not None:
+            _require(self.architecture == "phi3", "rotary_dim", self.rotary_dim, "only heads of phi3 turn in part")
+            fits = 2 <= self.rotary_dim <= self.key_dim and self.rotary_dim % 2 == 0
+            _require(fits, "rotary_dim", self.rotary_dim, f"must be even and in [2, {self.key_dim}]")
+        if self.architecture == "gemma2":
+            _require(self.window_period == 2, "window_period", self.window_period, "gemma2's is 2")
         _require(self.active_experts <= self.experts, "active_experts", self.active_experts, "there are fewer experts")
         if self.architecture == "mixtral":
             _require(self.expert_inner is None, "expert_inner", self.expert_inner, "mixtral's is `intermediate`")
@@ -97,8 +109,16 @@ class TinyModel:
 
     @property
     def kin(self) -> Kin:
-        """The architecture without experts whose conventions this one follows."""
-        kin: dict[Architecture, Kin] = {"mixtral": "llama", "qwen2_moe": "qwen2", "qwen3_moe": "qwen2"}
+        """The architecture whose conventions this one follows."""
+        kin: dict[Architecture, Kin] = {
+            "granite": "llama",
+            "phi3": "llama",
+            "olmo2": "llama",
+            "mixtral": "llama",
+            "qwen2_moe": "qwen2",
+            "qwen3_moe": "qwen2",
+            "gemma2": "gemma3",
+        }
         return kin.get(self.architecture, self.architecture)  # type: ignore[arg-type]  # the others are their own
 
     @property
@@ -116,7 +136,17 @@ class TinyModel:
 
     @property
     def has_qk_norm(self) -> bool:
-        return self.architecture in ("gemma3", "qwen3_moe")
+        return self.architecture in ("gemma3", "olmo2", "qwen3_moe")
+
+    @property
+    def has_fused_matrices(self) -> bool:
+        """q, k and v are one matrix, and gate and up are one."""
+        return self.architecture == "phi3"
+
+    @property
+    def has_paired_rows(self) -> bool:
+        """GGUF files hold the two halves of a head of q and k row by row."""
+        return self.architecture in ("llama", "granite", "mixtral")
 
     @property
     def key_dim(self) -> int:
@@ -134,19 +164,24 @@ class TinyModel:
         return self.kv_heads * self.key_dim
 
     @property
+    def turning_dim(self) -> int:
+        """Dimensions of a head that turn."""
+        return self.rotary_dim if self.rotary_dim is not None else self.key_dim
+
+    @property
     def table_type(self) -> TensorType:
         """Of the embedding and the output matrix."""
         return self.embedding_type if self.embedding_type is not None else self.tensor_type
 
     @property
     def is_tied(self) -> bool:
-        return self.tied if self.tied is not None else self.architecture in ("llama", "gemma3")
+        return self.tied if self.tied is not None else self.architecture in ("llama", "granite", *_GEMMAS)
 
     @property
     def vocabulary_kind(self) -> VocabularyKind:
         if self.vocabulary is not None:
             return self.vocabulary
-        return "spm" if self.architecture == "gemma3" else "bpe"
+        return "spm" if self.kin == "gemma3" else "bpe"
 
     @property
     def rope_theta(self) -> float:
@@ -160,7 +195,7 @@ class TinyModel:
     @property
     def sliding_layers(self) -> tuple[bool, ...]:
         """Per layer: does it see only `window` tokens?"""
-        sliding = self.architecture == "gemma3"
+        sliding = self.architecture in _GEMMAS
         return tuple(sliding and (i + 1) % self.window_period != 0 for i in range(self.layers))
 
 

@@ -13,18 +13,27 @@ from octavo.execution.loader.tiny.stored import Stored
 from octavo.execution.quant import TensorType, quantize
 
 _FLOAT_TYPES = (TensorType.F32, TensorType.F16, TensorType.BF16)
+Gains = NDArray[np.float32]
+"""Factors of the rows of a matrix, `[rows, 1]`."""
 _LOGIT_SPREAD = 3.0
 """Standard deviation of the logits: a distribution then has a head and a tail."""
 _ROUTER_GAIN = 2.0
 """Makes a row's experts differ in weight."""
-_PLAIN_GAINS = {"self_attn.q_proj": 4.0, "self_attn.o_proj": 2.0}
+_QUERY_GAIN = 4.0
+_PLAIN_GAINS = {"self_attn.q_proj": _QUERY_GAIN, "self_attn.o_proj": 2.0}
+_GEMMA_GAINS = {"post_attention_layernorm": 6.0, "post_feedforward_layernorm": 3.0}
 _GAINS = {
-    "llama": _PLAIN_GAINS,
-    "qwen2": _PLAIN_GAINS,
-    "gemma3": {"self_attn.q_norm": 4.0, "post_attention_layernorm": 6.0, "post_feedforward_layernorm": 3.0},
+    "olmo2": {"self_attn.q_norm": _QUERY_GAIN},
+    "gemma2": {"self_attn.q_proj": _QUERY_GAIN, **_GEMMA_GAINS},
+    "gemma3": {"self_attn.q_norm": _QUERY_GAIN, **_GEMMA_GAINS},
 }
-"""Factors that make attention choose and outweigh the token itself: with plain noise it averages, and greedy text soon
-repeats one token."""
+"""Others have `_PLAIN_GAINS`. Factors that make attention choose and outweigh the token itself: with plain noise it
+averages, and greedy text soon repeats one token."""
+_PRE_NORMS = ("input_layernorm", "post_attention_layernorm")
+_POST_NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")
+_SANDWICH_NORMS = ("input_layernorm", "pre_feedforward_layernorm", *_POST_NORMS)
+_NORMS = {"olmo2": _POST_NORMS, "gemma2": _SANDWICH_NORMS, "gemma3": _SANDWICH_NORMS}
+"""Norms of a layer in rows of the hidden width; others have `_PRE_NORMS`."""
 
 
 def build_weights(model: TinyModel) -> dict[str, Stored]:
@@ -43,18 +52,17 @@ def build_weights(model: TinyModel) -> dict[str, Stored]:
 def _layer(model: TinyModel, index: int) -> dict[str, Stored]:
     prefix, hidden, q, kv = f"model.layers.{index}.", model.hidden, model.q_width, model.kv_width
     shapes = {
-        "self_attn.q_proj": (q, hidden),
-        "self_attn.k_proj": (kv, hidden),
-        "self_attn.v_proj": (kv, hidden),
+        **_qkv_shapes(model),
         "self_attn.o_proj": (hidden, q),
         **(mixture_shapes(model) if model.has_experts and index not in model.dense_layers else _mlp_shapes(model)),
     }
-    gains = _GAINS[model.kin]
+    gains = _GAINS.get(model.architecture, _PLAIN_GAINS)
+    of_matrices: dict[str, float | Gains] = {**gains, "self_attn.qkv_proj": _fused_gains(model)}
     weights = {}
     for part, (rows, k) in shapes.items():
         name = f"{prefix}{part}.weight"
         tensor_type, gain = (_float_type(model), _ROUTER_GAIN) if is_router(part) else (model.tensor_type, 1.0)
-        weights[name] = _matrix(model, name, rows, k, tensor_type, gains.get(part, gain))
+        weights[name] = _matrix(model, name, rows, k, tensor_type, of_matrices.get(part, gain))
     for part, width in _norm_widths(model).items():
         name = f"{prefix}{part}.weight"
         weights[name] = _norm(model, name, width, gains.get(part, 1.0))
@@ -69,12 +77,11 @@ def _gpt2(model: TinyModel) -> dict[str, Stored]:
     """Queries have a gain; see `_GAINS`."""
     hidden, ffn = model.hidden, model.intermediate
     norms = {"transformer.ln_f": _LOGIT_SPREAD}
-    matrices: dict[str, tuple[int, int, float | NDArray[np.float32]]] = {}
+    matrices: dict[str, tuple[int, int, float | Gains]] = {}
     for i in range(model.layers):
         prefix = f"transformer.h.{i}."
         norms |= {f"{prefix}ln_1": 1.0, f"{prefix}ln_2": 1.0}
-        qkv_gains = np.repeat(np.array([4, 1, 1], np.float32), hidden)[:, None]
-        matrices |= {f"{prefix}attn.c_attn": (3 * hidden, hidden, qkv_gains)}
+        matrices |= {f"{prefix}attn.c_attn": (3 * hidden, hidden, _fused_gains(model))}
         matrices |= {f"{prefix}attn.c_proj": (hidden, hidden, 2.0)}
         matrices |= {f"{prefix}mlp.c_fc": (ffn, hidden, 1.0), f"{prefix}mlp.c_proj": (hidden, ffn, 1.0)}
     weights = {"transformer.wte.weight": _table(model, "transformer.wte.weight", model.vocab_size)}
@@ -100,17 +107,32 @@ def _bias(model: TinyModel, name: str, width: int) -> Stored:
     return _vector(model, np.float32(0.3) * _noise(model, name, (width,)))
 
 
+def _fused_gains(model: TinyModel) -> Gains:
+    """Of the rows of q above k above v."""
+    rows = [model.q_width, model.kv_width, model.kv_width]
+    return np.repeat(np.array([_QUERY_GAIN, 1, 1], np.float32), rows)[:, None]
+
+
+def _qkv_shapes(model: TinyModel) -> dict[str, tuple[int, int]]:
+    hidden, q, kv = model.hidden, model.q_width, model.kv_width
+    if model.has_fused_matrices:
+        return {"self_attn.qkv_proj": (q + 2 * kv, hidden)}
+    return {"self_attn.q_proj": (q, hidden), "self_attn.k_proj": (kv, hidden), "self_attn.v_proj": (kv, hidden)}
+
+
 def _mlp_shapes(model: TinyModel) -> dict[str, tuple[int, int]]:
     hidden, inner = model.hidden, model.intermediate
+    if model.has_fused_matrices:
+        return {"mlp.gate_up_proj": (2 * inner, hidden), "mlp.down_proj": (hidden, inner)}
     return {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
 
 
 def _norm_widths(model: TinyModel) -> dict[str, int]:
-    norms = {"input_layernorm": model.hidden, "post_attention_layernorm": model.hidden}
-    if model.architecture == "gemma3":
-        norms |= {"pre_feedforward_layernorm": model.hidden, "post_feedforward_layernorm": model.hidden}
-    heads = {"self_attn.q_norm": model.key_dim, "self_attn.k_norm": model.key_dim}
-    return norms | (heads if model.has_qk_norm else {})
+    """olmo2 norms q and k over all heads together, the others each head."""
+    norms = dict.fromkeys(_NORMS.get(model.architecture, _PRE_NORMS), model.hidden)
+    together = model.architecture == "olmo2"
+    q, k = (model.q_width, model.kv_width) if together else (model.key_dim, model.key_dim)
+    return norms | ({"self_attn.q_norm": q, "self_attn.k_norm": k} if model.has_qk_norm else {})
 
 
 def _noise(model: TinyModel, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -123,21 +145,20 @@ def _matrix(
     rows: int,
     k: int,
     tensor_type: TensorType,
-    gain: float | NDArray[np.float32] = 1.0,
+    gain: float | Gains = 1.0,
 ) -> Stored:
-    """`gain`: of all rows, or of each `[rows, 1]`."""
     return _rounded(tensor_type, _noise(model, name, (rows, k)) * np.float32(gain / np.sqrt(k)))
 
 
 def _table(model: TinyModel, name: str, rows: int) -> Stored:
-    """Rows of length 1, as a matrix that also gives logits wants them; gemma3 scales them up when it reads them."""
+    """Rows of length 1, as a matrix that also gives logits wants them; gemma scales them up when it reads them."""
     return _matrix(model, name, rows, model.hidden, model.table_type)
 
 
 def _norm(model: TinyModel, name: str, width: int, centre: float) -> Stored:
     """Factors around `centre`. Gemma's norms multiply by 1 + weight."""
     factors = np.float32(centre) * (1 + np.float32(0.1) * _noise(model, name, (width,)))
-    return _vector(model, factors - 1 if model.architecture == "gemma3" else factors)
+    return _vector(model, factors - 1 if model.kin == "gemma3" else factors)
 
 
 def _vector(model: TinyModel, values: NDArray[np.float32]) -> Stored:
