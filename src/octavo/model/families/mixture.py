@@ -126,7 +126,7 @@ class MixtureNames:
     """Part -> its matrix, with the expert's number at `{}`."""
     stacked: Mapping[str, str]
     """Part -> all experts' matrices as one tensor; the first that a file has decides."""
-    fused: str | None = None
+    fused: str
     """Gate above up of all experts, as one tensor."""
     shared: Mapping[str, str] | None = None
 
@@ -134,7 +134,7 @@ class MixtureNames:
 _GGUF_EXPERT = {part: f"ffn_{part}.{{}}.weight" for part in EXPERT_PARTS}
 _GGUF_STACKED = {part: f"ffn_{part}_exps.weight" for part in EXPERT_PARTS}
 _GGUF_SHARED = {part: f"ffn_{part}_shexp.weight" for part in EXPERT_PARTS} | {"switch": "ffn_gate_inp_shexp.weight"}
-GGUF_NAMES = MixtureNames("ffn_gate_inp.weight", _GGUF_EXPERT, _GGUF_STACKED, shared=_GGUF_SHARED)
+GGUF_NAMES = MixtureNames("ffn_gate_inp.weight", _GGUF_EXPERT, _GGUF_STACKED, "ffn_gate_up_exps.weight", _GGUF_SHARED)
 
 _HF_STACKED = {"down": "mlp.experts.down_proj"}
 _HF_FUSED = "mlp.experts.gate_up_proj"
@@ -198,8 +198,8 @@ class _LayerFile:
 
     def _expert(self, part: str, expert: int) -> WeightSource:
         count, inner = self.mixture.num_experts, self.mixture.inner_size
-        fused = None if self.names.fused is None else self.prefix + self.names.fused
-        if fused is not None and fused in self.header.shapes and part != "down":
+        fused = self.prefix + self.names.fused
+        if fused in self.header.shapes and part != "down":
             start = 0 if part == "gate" else inner
             return WeightSource(fused, Stacked(expert, count, Rows(start, start + inner, 2 * inner)))
         stacked = self.prefix + self.names.stacked.get(part, "")
