@@ -79,12 +79,8 @@ class AdaptiveDraftCounts:
         if self._plan.holds(num_requests, budget, candidates):
             return self._plan.again(candidates)
         costs = self._costs_of(num_requests)
-        everybody = self._everybody.chances(AT_FIRST)
-        everybody = everybody._replace(first_right=_for_a_new_one(everybody.first_right))
         records = [self._record_of(request_id) for request_id, _ in candidates]
-        chances = [record.chances(everybody) for record in records]
-        chains = [(min(most, self._most), each) for (_, most), each in zip(candidates, chances, strict=True)]
-        order = list(in_order(num_requests, budget, chains, _least_right(costs, num_requests)))
+        order = self._in_order(costs, num_requests, budget, candidates, records)
         choice = _choose(costs, num_requests, order)
         counts = [0] * len(candidates)
         for step in order[: choice.count]:
@@ -98,6 +94,21 @@ class AdaptiveDraftCounts:
         planned = PlannedDrafts(counts, _least_chance(costs, sum(counts), choice))
         self._plan = _Plan(num_requests, candidates, planned, hold)
         return planned
+
+    def _in_order(
+        self,
+        costs: DraftCosts,
+        num_requests: int,
+        budget: int,
+        candidates: Sequence[Candidate],
+        records: Sequence[Acceptance],
+    ) -> Sequence[Expectation]:
+        """All drafts that may be planned, those first of which most is expected."""
+        everybody = self._everybody.chances(AT_FIRST)
+        everybody = everybody._replace(first_right=_for_a_new_one(everybody.first_right))
+        chances = [record.chances(everybody) for record in records]
+        chains = [(min(most, self._most), each) for (_, most), each in zip(candidates, chances, strict=True)]
+        return list(in_order(num_requests, budget, chains, _least_right(costs, num_requests)))
 
     def _record_of(self, request_id: str) -> Acceptance:
         record = self._requests.get(request_id)
