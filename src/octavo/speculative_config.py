@@ -52,8 +52,8 @@ _INSTEAD = {
     "num_speculative_tokens_per_batch_size": _BY_LOAD,
     "suffix_decoding_max_tree_depth": "contexts are counted up to 64 tokens",
     "suffix_decoding_max_cached_requests": "earlier answers are kept up to 2^18 tokens in all",
-    "suffix_decoding_max_spec_factor": "a draft ends where the product of its chances falls below 0.2",
-    "suffix_decoding_min_token_prob": "a draft ends where the product of its chances falls below 0.2",
+    "suffix_decoding_max_spec_factor": "a draft ends where the product of its chances falls below 0.1",
+    "suffix_decoding_min_token_prob": "a draft ends where the product of its chances falls below 0.1",
 }
 """Key that means nothing here -> why, or what does."""
 
