@@ -1,16 +1,18 @@
 """What a model of 7B weights takes: memory at its peak and afterwards, seconds until it is ready and to first tokens.
 
-    python benchmarks/big_model.py [--format q4_0|bf16] [--layers 32] [--folder /var/tmp] [--weights private shared]
-                                   [--engines 1] [--max-memory 6GiB] [--threads N] [--json FILE]
+    python benchmarks/big_model.py [--format q4_0|bf16|awq] [--layers 32] [--quantization TYPE] [--threads N]
+                                   [--weights private shared] [--engines 1] [--max-memory 6GiB] [--folder /var/tmp]
+                                   [--json FILE]
 
-Writes a llama of 7B (or of fewer layers) with random weights, GGUF in Q4_0 or safetensors in BF16, and deletes it
-afterwards. Each engine is a process of its own. `peak` is the most that lay in memory at one time while it was loaded,
-of its own (`anon`) and of mapped files (`file`); `held` is what it holds at the end, and `Pss` counts what several
-processes map as a part of each. What the system keeps of files beyond that can be dropped, and is not counted.
+Writes a llama of 7B (or of fewer layers) with random weights, GGUF in Q4_0, safetensors in BF16 or of AWQ, and deletes
+it afterwards. Each engine is a process of its own. `peak` is the most that lay in memory at one time while it was
+loaded, of its own (`anon`) and of mapped files (`file`); `held` is what it holds at the end, and `Pss` counts what
+several processes map as a part of each. What the system keeps of files beyond that can be dropped, and is not counted.
 """
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,10 @@ from octavo.execution.quant import TensorType
 HIDDEN, INNER, HEADS, HEAD_DIM, VOCAB = 4096, 11008, 32, 128, 32000
 KV_BYTES = 256 << 20
 PROMPT, OUTPUT = 16, 4
+AWQ_GROUP = 128
 POLL_S = 0.02
+
+Tensors = Callable[[str, tuple[int, ...]], Iterator[tuple[str, str, tuple[int, ...]]]]
 
 
 def shapes(layers: int) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -84,9 +89,16 @@ def q4_piece() -> np.ndarray:
     return blocks.reshape(-1)
 
 
-def bf16_piece() -> np.ndarray:
-    values = np.random.default_rng(1).standard_normal(999_983).astype(np.float32) * np.float32(0.02)
-    return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+def safetensors_pieces() -> dict[str, np.ndarray]:
+    """Bytes of each dtype that are repeated: floats, words of random codes, scales that keep activations sane."""
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal(999_983).astype(np.float32) * np.float32(0.02)
+    return {
+        "F32": np.ones(1, np.float32).view(np.uint8),
+        "BF16": (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8),
+        "F16": np.full(1, 0.0015, np.float16).view(np.uint8),
+        "I32": rng.integers(0, 256, 4 * 999_983, np.uint8),
+    }
 
 
 def write_q4_0(folder: Path, layers: int) -> Path:
@@ -109,31 +121,62 @@ def write_q4_0(folder: Path, layers: int) -> Path:
     return path
 
 
+def bf16_tensors(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Name, dtype and shape of what holds a weight."""
+    yield name, "F32" if len(shape) == 1 else "BF16", shape
+
+
+def awq_tensors(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    if not name.endswith("_proj.weight"):
+        yield from bf16_tensors(name, shape)
+        return
+    module, (outputs, inputs) = name.removesuffix(".weight"), shape
+    yield f"{module}.qweight", "I32", (inputs, outputs // 8)
+    yield f"{module}.qzeros", "I32", (inputs // AWQ_GROUP, outputs // 8)
+    yield f"{module}.scales", "F16", (inputs // AWQ_GROUP, outputs)
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": AWQ_GROUP, "zero_point": True, "version": "gemm"}
+
+
 def write_bf16(folder: Path, layers: int) -> Path:
-    piece, header, offset = bf16_piece(), {}, 0
-    kinds = {1: ("F32", TensorType.F32), 2: ("BF16", TensorType.BF16)}
-    for name, shape in shapes(layers):
-        kind, stored = kinds[len(shape)]
-        size = stored.num_bytes(shape)
-        header[hf_name(name)] = {"dtype": kind, "shape": shape, "data_offsets": [offset, offset + size]}
-        offset += size
+    return write_safetensors(folder, layers, bf16_tensors)
+
+
+def write_awq(folder: Path, layers: int) -> Path:
+    return write_safetensors(folder, layers, awq_tensors, quantization_config=AWQ)
+
+
+def write_safetensors(folder: Path, layers: int, tensors_of: Tensors, **more: Any) -> Path:
+    pieces, header, offset = safetensors_pieces(), {}, 0
+    sizes = {"F32": 4, "I32": 4, "BF16": 2, "F16": 2}
+    tensors = [tensor for name, shape in shapes(layers) for tensor in tensors_of(hf_name(name), shape)]
+    for name, dtype, shape in tensors:
+        end = offset + sizes[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}
+        offset = end
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "vocab_size": VOCAB,
         "intermediate_size": INNER, "num_hidden_layers": layers, "num_attention_heads": HEADS,
         "num_key_value_heads": HEADS, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 4096,
-        "tie_word_embeddings": False, "hidden_act": "silu",
+        "tie_word_embeddings": False, "hidden_act": "silu", **more,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     text = json.dumps(header).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for _, shape in shapes(layers):
-            file.write(random_bytes(kinds[len(shape)][1], shape, piece).data)
+        for _, dtype, shape in tensors:
+            file.write(np.resize(pieces[dtype], sizes[dtype] * math.prod(shape)).data)
     return folder
 
 
-WRITERS = {"q4_0": (write_q4_0, TensorType.Q4_0), "bf16": (write_bf16, TensorType.BF16)}
+WRITERS = {
+    "q4_0": (write_q4_0, TensorType.Q4_0),
+    "bf16": (write_bf16, TensorType.BF16),
+    "awq": (write_awq, TensorType.Z4),
+}
+"""By format, with the one that weights are packed in."""
 
 
 def drop_pages(path: Path) -> None:
@@ -190,6 +233,8 @@ def engine(arguments: argparse.Namespace) -> None:
     settings |= {"max_num_batched_tokens": 128, "weights": arguments.weights[0], "threads": arguments.threads}
     if arguments.max_memory:
         settings["max_memory"] = arguments.max_memory
+    if arguments.quantization:
+        settings["quantization"] = arguments.quantization
     began, cpu = time.perf_counter(), time.process_time()
     with peak_memory() as peak:
         llm = LLM(arguments.model, **settings)
@@ -213,6 +258,7 @@ def start_engine(model: Path, weights: str, arguments: argparse.Namespace) -> su
     command = [sys.executable, __file__, "--model", str(model), "--weights", weights, "--decode", str(arguments.decode)]
     command += ["--threads", str(arguments.threads)]
     command += ["--max-memory", arguments.max_memory] if arguments.max_memory else []
+    command += ["--quantization", arguments.quantization] if arguments.quantization else []
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -265,6 +311,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--decode", type=int, default=8, help="tokens of the timed answer")
     parser.add_argument("--max-memory")
+    parser.add_argument("--quantization", help="type to quantise to at load")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--model", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

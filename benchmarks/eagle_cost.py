@@ -62,9 +62,9 @@ def random_weight(weight: Weight) -> LoadedWeight:
         weight.shape[-1] ** 0.5
     )
     if len(weight.shape) == 1:
-        return LoadedWeight(TensorType.F32, weight.shape, values.view(np.uint8))
+        return LoadedWeight.of(TensorType.F32, weight.shape, values.view(np.uint8))
     raw = (values.view(np.uint32) >> 16).astype(np.uint16)
-    return LoadedWeight(TensorType.BF16, weight.shape, raw.reshape(-1).view(np.uint8))
+    return LoadedWeight.of(TensorType.BF16, weight.shape, raw.reshape(-1).view(np.uint8))
 
 
 def specs(program: Program) -> tuple[AttentionSpec, ...]:

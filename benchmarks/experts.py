@@ -186,7 +186,7 @@ def _noise(rng: np.random.Generator, tensor_type: TensorType, outputs: int, inpu
 
 
 def _stored(tensor_type: TensorType, values: np.ndarray) -> LoadedWeight:
-    return LoadedWeight(tensor_type, values.shape, quantize(tensor_type, values))
+    return LoadedWeight.of(tensor_type, values.shape, quantize(tensor_type, values))
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from octavo import LLM
 from octavo.config import EngineConfig
+from octavo.engine.memory_ledger import MemoryLedger
 from octavo.errors import ConfigError, OutOfMemoryError
 from octavo.execution.loader.tiny.spec import TinyModel
 from octavo.execution.loader.tiny.write import write_tiny_model
@@ -29,6 +30,15 @@ def test_every_part_is_counted(tiny_model: str) -> None:
     assert (ledger.draft_weight_bytes, ledger.draft_step_bytes) == (0, 0)
     assert ledger.total_bytes == sum(size for _, size in ledger.parts())
     assert ledger.limit == "machine"
+
+
+def test_weights_that_are_converted_are_counted_while_they_wait(tiny_model: str) -> None:
+    assert ledger_of(tiny_model).loading_bytes == 0
+    ledger = ledger_of(tiny_model, quantization="q8_0")
+    assert 0 < ledger.loading_bytes <= ledger.weight_bytes
+    alone = MemoryLedger(weight_bytes=100, loading_bytes=10, step_bytes=7, batch_bytes=1)
+    assert dict(alone.parts())["loading"] == 2
+    assert alone.total_bytes == 110
 
 
 def test_a_draft_models_buffers_are_counted(tiny_model: str, tmp_path: Path) -> None:

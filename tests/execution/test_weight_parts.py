@@ -13,7 +13,8 @@ FLOATS = [TensorType.F32, TensorType.F16, TensorType.BF16]
 
 
 def stored(tensor_type: TensorType, values: np.ndarray) -> StoredMatrix:
-    return StoredMatrix("fused.weight", tensor_type, quantize(tensor_type, values.astype(np.float32)))
+    raw = quantize(tensor_type, values.astype(np.float32))
+    return StoredMatrix.of("fused.weight", tensor_type, values.shape, raw)
 
 
 def matrix(shape: tuple[int, int] = FUSED) -> np.ndarray:
@@ -76,7 +77,7 @@ def test_a_source_knows_the_shape_in_the_file(transform, shape: tuple[int, ...],
 @pytest.mark.parametrize("tensor_type", [TensorType.F32, TensorType.Q4_0])
 def test_one_of_many_stacked_matrices_is_a_view(tensor_type: TensorType) -> None:
     values = np.random.default_rng(0).standard_normal((3, 6, 64)).astype(np.float32)
-    whole = StoredMatrix("w", tensor_type, quantize(tensor_type, values))
+    whole = StoredMatrix.of("w", tensor_type, values.shape, quantize(tensor_type, values))
     stacked = dequantize(tensor_type, whole.raw, (3, 6, 64))
     for transform, wanted in ((Stacked(1, 3), stacked[1]), (Stacked(2, 3, Rows(4, 6, 6)), stacked[2, 4:])):
         part = matrix_part(whole, transform, wanted.shape)
@@ -85,5 +86,5 @@ def test_one_of_many_stacked_matrices_is_a_view(tensor_type: TensorType) -> None
 
 
 def test_a_matrix_of_one_row_may_be_stored_as_a_vector() -> None:
-    vector = StoredMatrix("w", TensorType.F32, np.arange(8, dtype=np.float32).view(np.uint8))
+    vector = StoredMatrix.of("w", TensorType.F32, (8,), np.arange(8, dtype=np.float32).view(np.uint8))
     assert matrix_part(vector, OnlyRow(), (1, 8)) == vector

@@ -50,6 +50,9 @@ class Edited:
     def codes(self, name: str) -> np.ndarray:
         return self.base.codes(name)
 
+    def give_back(self, name: str) -> None:
+        self.base.give_back(name)
+
     def float32(self, name: str) -> np.ndarray:
         return self.base.float32(name)
 
@@ -125,7 +128,7 @@ def test_formats_without_a_kernel_are_converted(tmp_path: Path) -> None:
     changed = edited(base, extra={name: replace(base.tensors[name], type=TensorType.IQ3_S)})
     with np.errstate(invalid="ignore"):
         weight = load_model(changed)[1]["layers.0.mlp.up"]
-        as_stored = LoadedWeight(TensorType.IQ3_S, weight.shape, base.raw(name))
+        as_stored = LoadedWeight.of(TensorType.IQ3_S, weight.shape, base.raw(name))
         np.testing.assert_array_equal(weight.float32(), as_stored.float32())
     assert weight.type in NATIVE_TYPES
 

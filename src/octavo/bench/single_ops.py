@@ -168,17 +168,17 @@ def _assemble(
 
 def _table(width: int) -> LoadedWeight:
     values = _noise((TOKENS, width))
-    return LoadedWeight(TensorType.F32, values.shape, values.reshape(-1).view(np.uint8))
+    return LoadedWeight.of(TensorType.F32, values.shape, values.reshape(-1).view(np.uint8))
 
 
 def _gain(width: int) -> LoadedWeight:
-    return LoadedWeight(TensorType.F32, (width,), np.ones(width, np.float32).view(np.uint8))
+    return LoadedWeight.of(TensorType.F32, (width,), np.ones(width, np.float32).view(np.uint8))
 
 
 def _random_weight(tensor_type: TensorType, outputs: int, inputs: int) -> LoadedWeight:
     """Noise that keeps the size of what it multiplies; large weights repeat a piece of it."""
     piece = quantize(tensor_type, _noise((min(outputs, 1024), inputs)) * np.float32(inputs**-0.5))
-    return LoadedWeight(tensor_type, (outputs, inputs), np.resize(piece, tensor_type.num_bytes((outputs, inputs))))
+    return LoadedWeight.of(tensor_type, (outputs, inputs), np.resize(piece, tensor_type.num_bytes((outputs, inputs))))
 
 
 def _noise(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:

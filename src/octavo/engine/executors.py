@@ -170,9 +170,10 @@ def _native_footprint(model: Loaded, limits: StepLimits) -> Footprint:
 
 
 def _reference_footprint(model: Loaded, limits: StepLimits) -> Footprint:
-    """Weights are float32; buffers, made anew in each step, are taken to be as large as native ones."""
-    values = sum(prod(weight.shape) for weight in model.program.weights.values())
-    return Footprint(4 * values, footprint(model.program, model.weights, limits).step)
+    """Weights are float32; buffers, made anew in each step, are taken to be as large as native ones. A weight that is
+    read stands twice: as it is stored, and as floats in the order of the file."""
+    sizes = [4 * prod(weight.shape) for weight in model.program.weights.values()]
+    return Footprint(sum(sizes), footprint(model.program, model.weights, limits).step, loading=2 * max(sizes))
 
 
 _FOOTPRINTS: dict[str, Callable[[Loaded, StepLimits], Footprint]] = {

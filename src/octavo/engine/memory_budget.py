@@ -84,6 +84,7 @@ def _needs(config: EngineConfig, models: Models, machine: CpuMachine, limits: St
         step_bytes=first.step,
         draft_step_bytes=0 if second is None else second.step,
         batch_bytes=_batch_bytes(config, models, limits.max_positions),
+        loading_bytes=max(first.loading, 0 if second is None else second.loading),
         file_bytes=sum(info.nbytes for checkpoint in models.checkpoints for info in checkpoint.tensors.values()),
         limit_bytes=obtainable if wanted is None else min(wanted, obtainable),
         limit="max_memory" if wanted is not None and wanted <= obtainable else "machine",

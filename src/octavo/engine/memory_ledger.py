@@ -25,6 +25,8 @@ class MemoryLedger:
     """The same, of a model that guesses."""
     batch_bytes: int = 0
     """Tokens and block tables of `max_num_seqs` sequences."""
+    loading_bytes: int = 0
+    """Converted weights that wait to be packed, while there are no steps yet."""
     kv_bytes: int = 0
     """All blocks."""
     kv_index_bytes: int = 0
@@ -50,7 +52,7 @@ class MemoryLedger:
         return sum(num_bytes for _, num_bytes in self.parts())
 
     def parts(self) -> list[tuple[str, int]]:
-        """What takes memory, with its bytes."""
+        """What takes memory, with its bytes; of loading what is more than the buffers that take its place."""
         return [
             ("process", self.process_bytes),
             ("weights", self.weight_bytes),
@@ -58,6 +60,7 @@ class MemoryLedger:
             ("step buffers", self.step_bytes),
             ("draft step buffers", self.draft_step_bytes),
             ("sequences", self.batch_bytes),
+            ("loading", max(0, self.loading_bytes - self.step_bytes - self.draft_step_bytes - self.batch_bytes)),
             ("KV blocks", self.kv_bytes),
             ("KV index", self.kv_index_bytes),
             ("KV in host memory", self.kv_host_bytes),

@@ -3,16 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, partial
+from math import prod
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.execution.loader import Checkpoint
-from octavo.execution.quant import TensorType, dequantize, to_native
+from octavo.execution.quant import TensorType, dequantize
 from octavo.execution.quant_methods import encode, packed_weights, tell_of_kv_scales
-from octavo.execution.weight_parts import StoredMatrix, matrix_part, vector_part
+from octavo.execution.quant_methods.encode import Matrix
+from octavo.execution.weight_parts import Bytes, ReadRows, StoredMatrix, in_native_type, matrix_part, vector_part
 from octavo.model.dataflow import weights_of
 from octavo.model.header import CheckpointHeader, Naming
 from octavo.model.program import Embed, EmbedPositions, Experts, Program, Weight
@@ -31,36 +34,61 @@ class LoadedWeight:
     """One weight of a program as an executor gets it: stored bytes and how to read them.
 
     Matrices keep the checkpoint's number format where it is native (`octavo.execution.quant.NATIVE_TYPES`) and are
-    converted to a native one where not; vectors (norm weights, biases) are F32. The bytes may be a read-only view of
-    the mapped file.
+    converted to a native one where not; vectors (norm weights, biases) are F32. What a weight is, is known; its bytes
+    are a read-only view of the mapped file, or converted each time they are asked for and held by nobody else.
     """
 
     type: TensorType
     shape: tuple[int, ...]
     """As in the program: `[out, in]` or `[width]`."""
-    raw: npt.NDArray[np.uint8]
-    """`[type.num_bytes(shape)]`: rows one after the other, as they stand in the file."""
+    rows: ReadRows
+    """Some of its rows, in the order of the file; a vector is one row."""
     row_order: npt.NDArray[np.int32] | None = None
-    """Output row -> row in `raw`, `[out]`; None: the same."""
+    """Output row -> stored row, `[out]`; None: the same."""
     input_order: npt.NDArray[np.int32] | None = None
-    """Place in a row of `raw` -> input, `[in]`; None: the same. Blocks of a format then hold inputs that are no
+    """Place in a stored row -> input, `[in]`; None: the same. Blocks of a format then hold inputs that are no
     neighbours, so activations are put in this order before they are rounded block by block."""
     mapped: bool = False
     """Whether `raw` is a view of a mapped file, whose pages can be given back and read again."""
+
+    @classmethod
+    def of(
+        cls,
+        kind: TensorType,
+        shape: tuple[int, ...],
+        raw: Bytes,
+        row_order: npt.NDArray[np.int32] | None = None,
+        input_order: npt.NDArray[np.int32] | None = None,
+    ) -> Self:
+        """A weight whose bytes are there."""
+        return cls(kind, shape, raw.reshape(prod(shape[:-1]), -1).__getitem__, row_order, input_order)
+
+    @property
+    def num_rows(self) -> int:
+        """Those that are stored."""
+        return prod(self.shape[:-1])
+
+    @property
+    def raw(self) -> Bytes:
+        """`[type.num_bytes(shape)]`: all stored rows, one after the other, read or converted now."""
+        return self.rows(slice(0, self.num_rows)).reshape(-1)
 
     def float32(self) -> npt.NDArray[np.float32]:
         """The weight's exact values, in its shape and in output order."""
         stored = dequantize(self.type, self.raw, self.shape)
         values = stored if self.row_order is None else stored[self.row_order]
-        if self.input_order is None:
-            return values
-        placed = np.empty_like(values)
-        placed[:, self.input_order] = values
-        return placed
+        return values if self.input_order is None else in_order(values, self.input_order)
+
+
+def in_order(values: npt.NDArray[np.float32], input_order: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+    """Rows whose places hold these inputs, with each input in its own place."""
+    placed = np.empty_like(values)
+    placed[:, input_order] = values
+    return placed
 
 
 def load_model(checkpoint: Checkpoint, context: int | None = None) -> tuple[Program, dict[str, LoadedWeight]]:
-    """Builds the program of a checkpoint and finds its weights, by canonical name.
+    """Builds the program of a checkpoint and finds its weights, by canonical name. Nothing is converted yet.
 
     Args:
         context: longest context of this start; None: all that the model has.
@@ -108,8 +136,8 @@ def read_weights(
     header = checkpoint_header(checkpoint)
     _check_tensors(header, name, weights, sources)
     _check_left_over(header, name, sources, (*ignored_tensors, *_zero_biases(checkpoint, header, sources)))
-    read = _matrix_reader(checkpoint)
-    return {weight: _load(checkpoint, read, sources[weight], spec) for weight, spec in weights.items()}
+    matrix = cache(_Matrices(checkpoint).find)
+    return {weight: _load(checkpoint, matrix, sources[weight], spec) for weight, spec in weights.items()}
 
 
 def checkpoint_header(checkpoint: Checkpoint) -> CheckpointHeader:
@@ -189,32 +217,59 @@ def _listed(names: list[str]) -> str:
 
 
 def _load(
-    checkpoint: Checkpoint, read: Callable[[str], StoredMatrix], source: WeightSource, weight: Weight
+    checkpoint: Checkpoint, matrix: Callable[[str], StoredMatrix], source: WeightSource, weight: Weight
 ) -> LoadedWeight:
     if len(weight.shape) == 1:
         _require_floats(checkpoint, source.name)
         return _vector(checkpoint.float32(source.name), source, weight)
-    stored = read(source.name)
-    part = matrix_part(stored, source.transform, weight.shape)
-    tensor_type, raw = to_native(part.type, part.raw, weight.shape)
-    is_mapped = not stored.packed and np.may_share_memory(raw, stored.raw)
-    return LoadedWeight(tensor_type, weight.shape, raw, _row_order(source, weight), part.input_order, is_mapped)
+    stored = matrix_part(matrix(source.name), source.transform, weight.shape)
+    part, order = in_native_type(stored, weight.shape[1]), _row_order(source, weight)
+    return LoadedWeight(part.type, weight.shape, part.rows, order, part.input_order, part.mapped)
 
 
-def _matrix_reader(checkpoint: Checkpoint) -> Callable[[str], StoredMatrix]:
-    """Reads matrices by name. The last one is kept: parts of a fused tensor follow each other."""
-    found = packed_weights(checkpoint)
-    tell_of_kv_scales(found)
-    packed = found.weights
+class _Matrices:
+    """Finds the matrices of a checkpoint. Once another one is read, memory is let go of that the last one took: codes,
+    scales, pages of its file. What it finds holds it, and not the other way round: when the weights go, all goes, also
+    where garbage is not collected."""
 
-    @lru_cache(maxsize=1)
-    def read(name: str) -> StoredMatrix:
-        if name in packed:
-            return encode(name, packed[name].read())
-        _require_floats(checkpoint, name)
-        return StoredMatrix(name, checkpoint.tensors[name].type, checkpoint.raw(name))
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        found = packed_weights(checkpoint)
+        tell_of_kv_scales(found)
+        self._checkpoint = checkpoint
+        self._packed = found.weights
+        self._tensors: tuple[str, ...] = ()
+        """Those of the matrix that was read last."""
+        self._unpacked: tuple[str, Matrix] | None = None
+        """Parts of a fused tensor, and pieces of one weight, are asked for one after the other."""
 
-    return read
+    def find(self, name: str) -> StoredMatrix:
+        """The matrix of this name, whose rows are read when they are asked for."""
+        if name in self._packed:
+            return encode(name, partial(self._read_packed, name))
+        _require_floats(self._checkpoint, name)
+        info = self._checkpoint.tensors[name]
+        stored = StoredMatrix.of(name, info.type, info.shape, self._checkpoint.raw(name), mapped=True)
+
+        def rows(which: slice) -> Bytes:
+            self._turn_to((name,))
+            return stored.rows(which)
+
+        return replace(stored, rows=rows)
+
+    def _read_packed(self, name: str) -> Matrix:
+        last = self._unpacked
+        if last is None or last[0] != name:
+            self._turn_to(self._packed[name].tensors)
+            self._unpacked = last = name, self._packed[name].read()
+        return last[1]
+
+    def _turn_to(self, tensors: tuple[str, ...]) -> None:
+        """These are read next."""
+        if tensors == self._tensors:
+            return
+        for name in self._tensors:
+            self._checkpoint.give_back(name)
+        self._tensors, self._unpacked = tensors, None
 
 
 def _require_floats(checkpoint: Checkpoint, name: str) -> None:
@@ -227,7 +282,7 @@ def _require_floats(checkpoint: Checkpoint, name: str) -> None:
 
 def _vector(values: npt.NDArray[np.float32], source: WeightSource, weight: Weight) -> LoadedWeight:
     values = vector_part(values, source.transform)
-    return LoadedWeight(TensorType.F32, weight.shape, values.view(np.uint8), _row_order(source, weight))
+    return LoadedWeight.of(TensorType.F32, weight.shape, values.view(np.uint8), _row_order(source, weight))
 
 
 def _row_order(source: WeightSource, weight: Weight) -> npt.NDArray[np.int32] | None:

@@ -38,7 +38,7 @@ def bits(x: Float32) -> np.ndarray:
 
 def float_weight(values: Float32) -> LoadedWeight:
     values = np.ascontiguousarray(values, np.float32)
-    return LoadedWeight(TensorType.F32, values.shape, values.reshape(-1).view(np.uint8))
+    return LoadedWeight.of(TensorType.F32, values.shape, values.reshape(-1).view(np.uint8))
 
 
 def layout_of(cache: Sequence[CacheLayer], num_blocks: int, block_size: int, dtype: KVDtype) -> KVLayout:

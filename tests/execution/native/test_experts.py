@@ -100,7 +100,7 @@ def matrices(tensor_types: dict[str, TensorType], width: int, inner: int) -> dic
         shape = (width, inner) if part == "down" else (inner, width)
         for expert, name in enumerate(names(part)):
             raw = quantize(tensor_type, noise(*shape, seed=100 * seed + expert) / np.float32(np.sqrt(shape[1])))
-            found[name] = LoadedWeight(tensor_type, shape, raw)
+            found[name] = LoadedWeight.of(tensor_type, shape, raw)
     return found
 
 

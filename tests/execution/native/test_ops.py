@@ -80,7 +80,7 @@ def test_layer_norm_of_rows_around_zero() -> None:
 @pytest.mark.parametrize("tensor_type", [TensorType.F32, TensorType.BF16, TensorType.Q8_0])
 def test_learned_positions(tensor_type: TensorType) -> None:
     table = random(64, rows=4096)
-    stored = LoadedWeight(tensor_type, table.shape, quantize(tensor_type, table))
+    stored = LoadedWeight.of(tensor_type, table.shape, quantize(tensor_type, table))
     rig = OpRig({"x": random(8)}, [EmbedPositions(out="p", weight="t")], {"t": stored}, {"p": 64})
     positions = [0, 1, 17, 63, 2048, 4095]
     np.testing.assert_array_equal(run_everywhere(rig, "p", positions), stored.float32()[positions])
@@ -169,7 +169,7 @@ def test_linear_with_bias_and_sum(tensor_type: TensorType) -> None:
     """The linear kernels have tests of their own; here the stage around them: bias, sum, rows, tile columns."""
     x, y, bias = random(64), random(40, seed=1), random(40, rows=1, seed=2)[0]
     w = random(64, rows=40, seed=3)
-    loaded = LoadedWeight(tensor_type, (40, 64), quantize(tensor_type, w))
+    loaded = LoadedWeight.of(tensor_type, (40, 64), quantize(tensor_type, w))
     ops = [Linear(x="x", out="h", weight="w", bias="b"), Add(x="y", y="h", out="y")]
     rig = OpRig({"x": x, "y": y}, ops, {"w": loaded, "b": bias}, extra_buffers={"h": 40})
     expected = x.astype(np.float64) @ loaded.float32().T.astype(np.float64) + bias + y
@@ -183,7 +183,7 @@ def test_linear_with_bias_and_sum(tensor_type: TensorType) -> None:
 def test_rows_of_a_nan_stay_alone() -> None:
     x = random(64)
     x[2, 5] = np.nan
-    loaded = LoadedWeight(TensorType.Q8_0, (40, 64), quantize(TensorType.Q8_0, random(64, rows=40, seed=3)))
+    loaded = LoadedWeight.of(TensorType.Q8_0, (40, 64), quantize(TensorType.Q8_0, random(64, rows=40, seed=3)))
     ops = [RmsNorm(x="x", out="x", weight="n", eps=1e-5), Linear(x="x", out="h", weight="w")]
     rig = OpRig({"x": x}, ops, {"w": loaded, "n": np.ones(64, np.float32)}, extra_buffers={"h": 40})
     got = rig.run("h")

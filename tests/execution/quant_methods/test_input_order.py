@@ -20,7 +20,7 @@ X = RNG.standard_normal((21, IN), dtype=np.float32)
 
 def weight(order: np.ndarray | None, kind: Q = Q.Q4_0) -> LoadedWeight:
     """Holds VALUES, rounded in groups of the order ORDER."""
-    return LoadedWeight(kind, VALUES.shape, quantize(kind, VALUES[:, ORDER]), input_order=order)
+    return LoadedWeight.of(kind, VALUES.shape, quantize(kind, VALUES[:, ORDER]), input_order=order)
 
 
 def product(x: np.ndarray, w: LoadedWeight, setting: Setting = Setting()) -> np.ndarray:  # noqa: B008 - frozen
@@ -41,7 +41,7 @@ def test_weights_of_one_input_may_have_orders_of_their_own() -> None:
     other = RNG.permutation(IN).astype(np.int32)
     weights = {
         "a": weight(ORDER),
-        "b": LoadedWeight(Q.Q4_0, VALUES.shape, weight(None).raw, input_order=other),
+        "b": LoadedWeight.of(Q.Q4_0, VALUES.shape, weight(None).raw, input_order=other),
         "c": weight(None),
     }
     ops = [Linear(x="x", out=f"y{name}", weight=name) for name in weights]

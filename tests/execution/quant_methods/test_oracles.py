@@ -63,7 +63,7 @@ def test_what_compressed_tensors_writes(name: str, tmp_path: Path) -> None:
     rewrite(tmp_path, {f"a.{part}": as_stored(tensor) for part, tensor in compressed.items()})
     packed = packed_weights(open_checkpoint([tmp_path / FILE]))
     assert list(packed.weights) == ["a.weight"]
-    ours = encode("a.weight", packed.weights["a.weight"].read())
+    ours = encode("a.weight", packed.weights["a.weight"].read)
     assert ours.type is number_format and native_type(ours.type)
     np.testing.assert_array_equal(dequantize(ours.type, ours.raw, SHAPE), theirs)
 

@@ -78,6 +78,10 @@ class Checkpoint(Protocol):
         """One of `code_tensors` as stored, a read-only view in its shape. KeyError where there is no such tensor."""
         ...
 
+    def give_back(self, name: str) -> None:
+        """Lets go of the memory in which a tensor's pages lie. Views stay good: what they read comes from the file."""
+        ...
+
 
 class MappedCheckpoint:
     """The `Checkpoint` that the readers build: infos, metadata and the mappings that hold the bytes."""
@@ -133,6 +137,10 @@ class MappedCheckpoint:
 
     def codes(self, name: str) -> NDArray[Any]:
         return self._stored(self._code_tensors[name])
+
+    def give_back(self, name: str) -> None:
+        info = self._tensors[name] if name in self._tensors else self._code_tensors[name]
+        self._files[info.file].give_back(info.offset, info.nbytes)
 
     def _stored(self, info: IntegerTensor) -> NDArray[Any]:
         return self._files[info.file].view(info.offset, info.nbytes).view(info.dtype).reshape(info.shape)

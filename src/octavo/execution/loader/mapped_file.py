@@ -36,6 +36,12 @@ class MappedFile:
         """`num_bytes` from `offset` as a read-only array over the mapping."""
         return np.frombuffer(self.data, dtype=np.uint8, count=num_bytes, offset=offset)
 
+    def give_back(self, offset: int, num_bytes: int) -> None:
+        """Drops the whole pages of a range from memory; they are read again where they are needed again."""
+        start, stop = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, (offset + num_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if start < stop:
+            self.data.madvise(mmap.MADV_DONTNEED, start, stop - start)
+
     def bad(self, offset: int, problem: str) -> ModelFileError:
         """The error to raise for a fault at this byte."""
         return ModelFileError(_shortened(problem), str(self.path), offset)

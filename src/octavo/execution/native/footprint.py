@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from octavo import _native
 from octavo.execution.native.lower import lower_with
+from octavo.execution.native.pack_weights import batches
 from octavo.execution.native.stages import Quantize, RowSection, RowStage, Section, int8_form
 from octavo.execution.weights import LoadedWeight
 from octavo.model.cost import num_active
@@ -29,6 +30,8 @@ class Footprint:
     """Packed matrices, vectors, rotary tables."""
     step: int
     """Buffers of the largest step, and scratch of the threads."""
+    loading: int
+    """Converted weights that stand beside packed ones at one time, before there are steps."""
 
 
 def footprint(
@@ -57,10 +60,12 @@ def footprint(
         max_positions=limits.max_positions,
         vocab_size=1,
     )
-    for name in program.weights:
-        weight = weights[name]
-        if len(weight.shape) == 2 and name not in borrowed:
-            native.add_matrix(format=weight.type.ggml_id, n=weight.shape[0], k=weight.shape[1])
+    own = {name: weights[name] for name, weight in program.weights.items() if len(weight.shape) == 2}
+    matrices = {
+        name: native.add_matrix(format=weight.type.ggml_id, n=weight.shape[0], k=weight.shape[1])
+        for name, weight in own.items()
+        if name not in borrowed
+    }
     buffers = {
         name: native.add_buffer(rows=buffer.dim == "rows", width=buffer.width, local=name in lowered.local)
         for name, buffer in lowered.buffers.items()
@@ -71,7 +76,13 @@ def footprint(
         if isinstance(op, Experts):
             inner, width = program.weights[op.gate[0]].shape
             native.add_experts_memory(experts=len(op.gate), top_k=num_active(op, program), width=width, inner=inner)
-    return Footprint(native.packed_bytes + _vector_bytes(program, limits.max_positions), native.step_bytes)
+    loading = max((_converted_bytes(own, batch) for batch in batches(native, matrices)), default=0)
+    return Footprint(native.packed_bytes + _vector_bytes(program, limits.max_positions), native.step_bytes, loading)
+
+
+def _converted_bytes(weights: Mapping[str, LoadedWeight], batch: Collection[str]) -> int:
+    found = [weights[name] for name in batch]
+    return sum(weight.type.num_bytes(weight.shape) for weight in found if not weight.mapped)
 
 
 def _quantised(sections: Collection[Section]) -> list[str]:

@@ -136,12 +136,20 @@ def _key(matrices: Mapping[str, int], weights: Mapping[str, LoadedWeight], share
 
 def _sampled(weight: LoadedWeight) -> str:
     digest = hashlib.sha256()
-    middle = len(weight.raw) // 2
-    for start in (0, middle, max(0, len(weight.raw) - _SAMPLE_BYTES)):
-        digest.update(weight.raw[start : start + _SAMPLE_BYTES].tobytes())
+    size = weight.type.num_bytes(weight.shape)
+    for start in (0, size // 2, max(0, size - _SAMPLE_BYTES)):
+        digest.update(_bytes_of(weight, start, min(start + _SAMPLE_BYTES, size)))
     if weight.row_order is not None:
         digest.update(weight.row_order.tobytes())
     return digest.hexdigest()
+
+
+def _bytes_of(weight: LoadedWeight, start: int, stop: int) -> bytes:
+    """Of its stored rows, of which no others are converted."""
+    width = weight.type.num_bytes(weight.shape[-1:])
+    first = start // width
+    rows = weight.rows(slice(first, -(-stop // width)))
+    return rows.tobytes()[start - first * width : stop - first * width]
 
 
 def _packing_of(kind: TensorType) -> str:

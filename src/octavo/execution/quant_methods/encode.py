@@ -12,6 +12,7 @@ Every format but F32 holds the numbers that the checkpoint defines; F32 holds th
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,32 +29,75 @@ _WEIGHTS_AT_ONCE = 1 << 19
 """Rows are encoded in pieces of about so many weights."""
 
 Blocks = NDArray[np.void]
+Matrix = IntegerMatrix | Float8Matrix
 
 
-def encode(name: str, matrix: IntegerMatrix | Float8Matrix) -> StoredMatrix:
-    """The matrix in the format of the table above, under a name for messages."""
-    return _encode_integers(name, matrix) if isinstance(matrix, IntegerMatrix) else _encode_float8(name, matrix)
+def encode(name: str, read: Callable[[], Matrix]) -> StoredMatrix:
+    """The matrix in the format of the table above, under a name for messages.
+
+    Args:
+        read: reads codes and scales. It is called now, to find the format, and again for rows that are asked for:
+            in between nothing of the matrix is held.
+    """
+    matrix = read()
+    form = _integer_form(matrix) if isinstance(matrix, IntegerMatrix) else _float8_form(matrix)
+
+    def encoded(rows: slice) -> Codes:
+        return _encoded(read(), form, rows)
+
+    return StoredMatrix(name, form.type, matrix.shape[0], encoded, form.input_order, packed=True)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a matrix is written."""
+
+    type: TensorType
+    input_order: Integers | None = None
+
+
+def _encoded(matrix: Matrix, form: _Form, rows: slice) -> Codes:
+    width = matrix.shape[1]
+    out = np.empty((rows.stop - rows.start, form.type.num_bytes((width,))), np.uint8)
+    for piece in _pieces(rows, width):
+        target = out[piece.start - rows.start : piece.stop - rows.start]
+        if isinstance(matrix, IntegerMatrix):
+            _write_integers(matrix, form, piece, target)
+        else:
+            _write_float8(matrix, form, piece, target)
+    return out
 
 
 # --- whole numbers --------------------------------------------------------------------------------------------------
 
 
-def _encode_integers(name: str, matrix: IntegerMatrix) -> StoredMatrix:
+def _integer_form(matrix: IntegerMatrix) -> _Form:
     order = block_order(matrix.groups)
-    block_groups = None if order is None else matrix.groups[order].reshape(-1, _BLOCK)[:, 0]
-    target = TensorType.F32 if block_groups is None else _integer_type(matrix)
-    if order is None or block_groups is None or target is TensorType.F32:
-        return StoredMatrix(name, TensorType.F32, _dequantised(matrix), packed=True)
-    is_ordered = bool((order == np.arange(len(order))).all())
-    blocks = np.empty((matrix.shape[0], len(block_groups)), LAYOUTS[target])
-    for rows in _pieces(matrix.shape):
-        codes = matrix.codes(rows)
-        codes = codes if is_ordered else codes[:, order]
-        zeros, scales = matrix.zeros[rows][:, block_groups], matrix.scales[rows][:, block_groups]
-        blocks[rows]["d"] = scales
-        _ENCODERS[target](codes.reshape(*zeros.shape, _BLOCK), zeros, blocks[rows])
-    input_order = None if is_ordered else order
-    return StoredMatrix(name, target, blocks.reshape(-1).view(np.uint8), input_order, packed=True)
+    target = TensorType.F32 if order is None else _integer_type(matrix)
+    if order is None or target is TensorType.F32:
+        return _Form(TensorType.F32)
+    return _Form(target, None if (order == np.arange(len(order))).all() else order)
+
+
+def _write_integers(matrix: IntegerMatrix, form: _Form, rows: slice, out: Codes) -> None:
+    codes, zeros, scales = _codes(matrix, rows), matrix.zeros[rows], matrix.scales[rows]
+    if form.type is TensorType.F32:
+        differences = (codes - zeros[:, matrix.groups]).astype(np.float32)
+        np.multiply(scales[:, matrix.groups], differences, out=out.view(np.float32))
+        return
+    groups = matrix.groups
+    if form.input_order is not None:
+        codes, groups = codes[:, form.input_order], groups[form.input_order]
+    block_groups = groups.reshape(-1, _BLOCK)[:, 0]
+    zeros, blocks = zeros[:, block_groups], out.view(LAYOUTS[form.type])
+    blocks["d"] = scales[:, block_groups]
+    _ENCODERS[form.type](codes.reshape(*zeros.shape, _BLOCK), zeros, blocks)
+
+
+def _codes(matrix: IntegerMatrix, rows: slice) -> Codes:
+    """Of any rows: matrices are asked for whole runs of 32."""
+    first, stop = rows.start // _BLOCK * _BLOCK, -(-rows.stop // _BLOCK) * _BLOCK
+    return matrix.codes(slice(first, min(stop, matrix.shape[0])))[rows.start - first : rows.stop - first]
 
 
 def block_order(groups: Integers) -> Integers | None:
@@ -111,35 +155,26 @@ _ENCODERS: dict[TensorType, Callable[[Codes, Integers, Blocks], None]] = {
 """(codes `[rows, blocks, 32]`, zeros `[rows, blocks]`, blocks to fill), by format."""
 
 
-def _dequantised(matrix: IntegerMatrix) -> Codes:
-    values = np.empty(matrix.shape, np.float32)
-    for rows in _pieces(matrix.shape):
-        zeros, scales = matrix.zeros[rows][:, matrix.groups], matrix.scales[rows][:, matrix.groups]
-        values[rows] = scales * (matrix.codes(rows) - zeros).astype(np.float32)
-    return values.reshape(-1).view(np.uint8)
-
-
 # --- 8-bit floats -----------------------------------------------------------------------------------------------------
 
 
-def _encode_float8(name: str, matrix: Float8Matrix) -> StoredMatrix:
-    width = matrix.shape[1]
-    of_blocks = width % _BLOCK == 0 and (matrix.scales.shape[1] == 1 or matrix.columns % _BLOCK == 0)
-    target, every = (TensorType.F8, _BLOCK) if of_blocks else (TensorType.F32, 1)
-    columns = np.arange(0, width, every) // matrix.columns
-    out = np.empty((matrix.shape[0], len(columns)), LAYOUTS[target] if of_blocks else np.float32)
-    for rows in _pieces(matrix.shape):
-        places = np.arange(rows.start, rows.stop) // matrix.rows
-        scales = matrix.scales[places][:, columns]
-        if of_blocks:
-            out[rows]["d"] = scales
-            out[rows]["qs"] = matrix.codes[rows].reshape(*scales.shape, _BLOCK)
-        else:
-            out[rows] = E4M3_VALUES[matrix.codes[rows]] * scales
-    return StoredMatrix(name, target, out.reshape(-1).view(np.uint8), packed=True)
+def _float8_form(matrix: Float8Matrix) -> _Form:
+    of_blocks = matrix.shape[1] % _BLOCK == 0 and (matrix.scales.shape[1] == 1 or matrix.columns % _BLOCK == 0)
+    return _Form(TensorType.F8 if of_blocks else TensorType.F32)
 
 
-def _pieces(shape: tuple[int, int]) -> Iterator[slice]:
-    rows, width = shape
+def _write_float8(matrix: Float8Matrix, form: _Form, rows: slice, out: Codes) -> None:
+    every = _BLOCK if form.type is TensorType.F8 else 1
+    columns = np.arange(0, matrix.shape[1], every) // matrix.columns
+    scales, codes = matrix.scales[np.arange(rows.start, rows.stop) // matrix.rows][:, columns], matrix.codes[rows]
+    if form.type is TensorType.F8:
+        blocks = out.view(LAYOUTS[form.type])
+        blocks["d"] = scales
+        blocks["qs"] = codes.reshape(*scales.shape, _BLOCK)
+    else:
+        np.multiply(E4M3_VALUES[codes], scales, out=out.view(np.float32))
+
+
+def _pieces(rows: slice, width: int) -> Iterator[slice]:
     step = max(1, _WEIGHTS_AT_ONCE // max(width, 1) // _BLOCK) * _BLOCK
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+    return (slice(start, min(start + step, rows.stop)) for start in range(rows.start, rows.stop, step))
