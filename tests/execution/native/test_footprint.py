@@ -16,7 +16,8 @@ from tests.execution.test_weights import FAMILIES, open_tiny
 @pytest.mark.parametrize("kind", [TensorType.F32, TensorType.Q8_0])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_what_an_executor_allocates(family: str, kind: TensorType, threads: int, tmp_path: Path) -> None:
-    program, weights = load_model(open_tiny(tmp_path, architecture=family, tensor_type=kind))
+    heads = {"kv_heads": 4} if family == "gpt2" else {}
+    program, weights = load_model(open_tiny(tmp_path, architecture=family, tensor_type=kind, **heads))
     limits = StepLimits(threads=threads, max_tokens=300, max_rows=7, max_positions=48)
     executor = NativeExecutor(
         program, weights, layout_for(program, tokens=48), threads=threads, isa="auto", max_tokens=limits.max_tokens,
