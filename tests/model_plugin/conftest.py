@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from tests.model_plugin.example import EXAMPLE
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that pip has installed the package into, from nothing but what is on this disk."""
-    source = shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("source") / "model_plugin")  # a build writes beside it
+    # A build writes beside the source, and uses again what an earlier one left there.
+    left = shutil.ignore_patterns("build", "*.egg-info")
+    source = shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("source") / "model_plugin", ignore=left)
     folder = tmp_path_factory.mktemp("installed")
     offline = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "install", "-q", *offline, "--target", str(folder), str(source)]
@@ -27,3 +30,13 @@ def installed(target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(target))
     monkeypatch.delitem(sys.modules, "octavo_stablelm", raising=False)
     return target
+
+
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No package brings the family, though readers of the page have one in their environment."""
+
+    def others(group: str) -> EntryPoints:
+        return EntryPoints(point for point in entry_points(group=group) if point.name != "stablelm")
+
+    monkeypatch.setattr("octavo.model.registry.entry_points", others)

@@ -53,7 +53,7 @@ def test_the_package_says_what_it_brings(installed: Path) -> None:
     assert [(point.name, point.value) for point in points] == [("stablelm", "octavo_stablelm:STABLELM")]
 
 
-def test_without_it_the_architecture_is_unknown() -> None:
+def test_without_it_the_architecture_is_unknown(absent: None) -> None:
     with pytest.raises(UnsupportedModelError, match=r"'StableLmForCausalLM' is not one.*group octavo\.models"):
         define_model(header())
 
