@@ -1,4 +1,5 @@
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -86,10 +87,10 @@ def test_fewer_bits_stay_fewer_and_a_second_loss_is_told(tmp_path: Path, caplog:
 
 def test_nothing_is_overwritten_or_left_behind(floats: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
-    out.write_bytes(b"precious")
+    out.write_bytes(b"GGUF precious")
     with pytest.raises(ConfigError, match=r"output=.*is there already; name another place, or replace it with --force"):
         converted(floats, "Q8_0", out)
-    assert out.read_bytes() == b"precious"
+    assert out.read_bytes() == b"GGUF precious"
     converted(floats, "Q8_0", out, force=True)
     assert open_checkpoint([out]).tensors[MATRIX].type is TensorType.Q8_0
     with pytest.raises(ConfigError, match="there is no folder"):
@@ -97,6 +98,18 @@ def test_nothing_is_overwritten_or_left_behind(floats: Path, tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="is the model itself"):
         converted(floats, "Q8_0", floats, force=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.gguf"]
+
+
+@pytest.mark.parametrize("content", [b"hi\n", b"", b"GGU"])
+def test_a_file_that_is_no_model_is_not_replaced(content: bytes, floats: Path, tmp_path: Path) -> None:
+    out = tmp_path / "note.txt"
+    out.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"output=.*note.txt': is no GGUF file, and --force replaces models only"):
+        converted(floats, "Q8_0", out, force=True)
+    assert out.read_bytes() == content
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="pipe': is no GGUF file"):
+        converted(floats, "Q8_0", tmp_path / "pipe", force=True)
 
 
 def test_a_weight_beyond_the_type_is_told_and_the_target_stays_absent(floats: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def quantize(
         ),
     ] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="[default: all cores].", min=1, max=256)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is at --output.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model that is at --output.")] = False,
 ) -> None:  # fmt: skip
     """Write a model in another number format: any that Octavo reads, into a GGUF file or a safetensors folder.
 

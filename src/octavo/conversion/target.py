@@ -37,8 +37,8 @@ def write_whole(path: Path, num_bytes: int, write: Callable[[Path], None], *, fo
 def check_place(path: Path, *, force: bool, is_folder: bool) -> None:
     """
     Args:
-        force: replace what is there.
-        is_folder: the result is a folder. It replaces models only, never a folder that holds other things.
+        force: replace what is there, if that is a model, never other things.
+        is_folder: the result is a folder.
 
     Raises:
         ConfigError: there is no folder for it, or something is there already that it does not replace.
@@ -56,6 +56,24 @@ def check_place(path: Path, *, force: bool, is_folder: bool) -> None:
         raise ConfigError(
             FIELD, str(path), "holds other things than a model, which --force would remove; empty it first"
         )
+    if not is_folder and not _is_gguf(path):
+        problem = "is no GGUF file, and --force replaces models only; remove it first, or name another place"
+        raise ConfigError(FIELD, str(path), problem)
+
+
+def _is_gguf(path: Path) -> bool:
+    """Whether it begins as one. What is no regular file is none, and is not opened: a pipe would wait for a writer.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ConfigError(FIELD, str(path), f"cannot be read ({error}); name another place") from error
 
 
 def _is_model(folder: Path) -> bool:
