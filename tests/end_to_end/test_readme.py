@@ -1,4 +1,4 @@
-"""The README's snippets do what they say, as they stand there; only the port is another, and the story shorter."""
+"""The README's snippets do what they say, as they stand there; only the port is another."""
 
 import re
 import shutil
@@ -44,8 +44,7 @@ def test_curl(port: str) -> None:
 
 
 def test_the_openai_client(port: str) -> None:
-    story = snippets("python", "OpenAI(").replace("8000", port).replace("max_tokens=200", "max_tokens=40")
-    assert len(run([sys.executable, "-c", story])) > 80
+    assert "Paris" in run([sys.executable, "-c", snippets("python", "OpenAI(").replace("8000", port)])
 
 
 def test_the_python_api() -> None:
