@@ -48,8 +48,8 @@ def test_commands_are_those_that_tests_run() -> None:
     commands = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
     assert commands == [
         'pip install -e ".[oracle]"',
+        "pip install -e ./examples/model_plugin",
         "python examples/model_plugin/check.py --listing",
-        "pip install ./examples/model_plugin",
         "python examples/model_plugin/check.py",
     ]
     assert (EXAMPLE / "check.py").is_file()
