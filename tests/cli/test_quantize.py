@@ -66,6 +66,12 @@ def test_a_split_model_gives_its_name_without_numbers(octavo: Run) -> None:
     assert (code, out.split(":")[0]) == (0, "big-q8_0.gguf")
 
 
+def test_help_says_what_becomes_a_folder(octavo: Run) -> None:
+    code, out, _ = octavo("--help")
+    assert code == 0
+    assert "a safetensors folder only of a Hugging Face folder" in " ".join(out.replace("│", " ").split())
+
+
 def full(*_: object) -> None:
     raise OSError(28, "No space left on device")
 

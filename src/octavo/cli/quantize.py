@@ -33,7 +33,7 @@ def quantize(
         Path | None,
         typer.Option("--output", "-o", help="Where to [default: MODEL-TYPE.gguf here].", show_default=False),
     ] = None,
-    format: Annotated[Formats, typer.Option("--format", help="File format of the result.")] = Formats.gguf,  # noqa: A002
+    format: Annotated[Formats, typer.Option("--format", help="GGUF cannot become safetensors.")] = Formats.gguf,  # noqa: A002
     output_type: Annotated[
         str | None,
         typer.Option(
@@ -51,12 +51,16 @@ def quantize(
     threads: Annotated[int | None, typer.Option("--threads", help="[default: all cores].", min=1, max=256)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the model that is at --output.")] = False,
 ) -> None:  # fmt: skip
-    """Write a model in another number format: any that Octavo reads, into a GGUF file or a safetensors folder.
+    """Write a model in another number format.
+
+    A GGUF file is made of every model that Octavo reads, a safetensors folder only of a Hugging Face folder with
+    floats, as q8_0, q4_0, f16, bf16 or f32.
 
     \b
     Examples:
-      octavo quantize smollm2-135m --to q4_k
-      octavo quantize ./llama-folder --to q5_k --output llama-q5_k.gguf
+      octavo quantize ./llama-folder --to q4_k
+      octavo quantize llama-f16.gguf --to q5_k --output llama-q5_k.gguf
+      octavo quantize ./llama-folder --to q8_0 --format safetensors --output llama-q8_0
     """
     from octavo import hub
     from octavo.conversion import quantise_model
