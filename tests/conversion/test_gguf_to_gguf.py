@@ -85,6 +85,18 @@ def test_fewer_bits_stay_fewer_and_a_second_loss_is_told(tmp_path: Path, caplog:
     assert (types[MATRIX], types[EMBEDDING]) == ("Q4_0", "Q5_0")  # Q6_K would add bits to the table, and nothing else
 
 
+def test_a_loss_is_told_of_the_types_that_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = write_tiny_model(tmp_path / "q8.gguf", TinyModel(tensor_type=TensorType.Q8_0, tied=False, **WIDE))
+    with caplog.at_level(logging.WARNING):
+        converted(source, "Q8_0", tmp_path / "floats.gguf", output_type="F16")
+    assert not caplog.text
+    with caplog.at_level(logging.WARNING):
+        converted(source, "Q8_0", tmp_path / "out.gguf", output_type="Q6_K")
+    assert [record.getMessage() for record in caplog.records] == [
+        "q6_k is made from Q8_0, which had lost some already: better from floats"
+    ]
+
+
 def test_nothing_is_overwritten_or_left_behind(floats: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     out.write_bytes(b"GGUF precious")

@@ -130,6 +130,21 @@ def with_config(folder: Path, name: str, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def test_other_ends_are_told_with_what_to_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = folder_of(tmp_path / "hf")
+    converted(folder, "Q8_0", tmp_path / "more.gguf")
+    assert "answers of the new file also end at '<|endoftext|>' (0), which readers" in caplog.text
+    assert "add [0] to eos_token_id in its generation_config.json" in caplog.text
+    caplog.clear()
+    with_config(folder, "generation_config.json", eos_token_id=[2, 0])
+    converted(folder, "Q8_0", tmp_path / "same.gguf")
+    assert "answers" not in caplog.text
+    with_config(folder, "generation_config.json", eos_token_id=[2, 0, 1, 36])
+    converted(folder, "Q8_0", tmp_path / "fewer.gguf")
+    assert "answers of the folder end at 'B' (36), those of the new file go on" in caplog.text
+    assert "ask for stop_token_ids=[36]" in caplog.text
+
+
 def test_llama3_scaling_becomes_divisors(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "hf")
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

@@ -165,5 +165,25 @@ def _try(path: Path, theirs: Tokenizer, ours: Tokenizer) -> None:
             if found != expected or ours.decode(found) != theirs.decode(expected):
                 problem = f"{text[:40]!r} would be {found[:8]} and not {expected[:8]}"
                 raise _refused(path, f"GGUF's keys cannot say what it does: {problem}")
-    if set(ours.eos_ids) != set(theirs.eos_ids):
-        log.warning("%s: ends texts at the ids %s, the new file at %s", path, theirs.eos_ids, ours.eos_ids)
+    _tell_other_ends(path, theirs, ours)
+
+
+def _tell_other_ends(path: Path, theirs: Tokenizer, ours: Tokenizer) -> None:
+    more = [i for i in ours.eos_ids if i not in theirs.eos_ids]
+    if more:
+        log.warning(
+            "%s: answers of the new file also end at %s, which readers of GGUF files take for an end by its spelling;"
+            " those of the folder go on. For the same answers add %s to eos_token_id in its generation_config.json",
+            path, _spelled(ours, more), more,
+        )  # fmt: skip
+    fewer = [i for i in theirs.eos_ids if i not in ours.eos_ids]
+    if fewer:
+        log.warning(
+            "%s: answers of the folder end at %s, those of the new file go on: GGUF has no key for so many ends."
+            " For the same answers ask for stop_token_ids=%s",
+            path, _spelled(theirs, fewer), fewer,
+        )  # fmt: skip
+
+
+def _spelled(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    return ", ".join(f"{tokenizer.token_bytes(i).decode('utf-8', 'replace')!r} ({i})" for i in ids)

@@ -99,9 +99,11 @@ def _check_worth(plan: Plan, recipe: Recipe, *, same_format: bool) -> None:
     changed = [change for change in plan.changes if change.stored is not change.wanted]
     if same_format and not changed:
         raise ConfigError("to", wanted, "would change nothing: every matrix is in this or in fewer bits already")
-    twice = sorted({change.stored.name for change in changed} - {kind.name for kind in FLOATS})
-    if twice and recipe.weights not in FLOATS:
-        log.warning("%s is made from %s, which had lost some already: better from floats", wanted, ", ".join(twice))
+    for kind in sorted({change.wanted for change in changed} - FLOATS, key=lambda kind: kind.name):
+        twice = sorted({change.stored.name for change in changed if change.wanted is kind} - {f.name for f in FLOATS})
+        if twice:
+            told = ", ".join(twice)
+            log.warning("%s is made from %s, which had lost some already: better from floats", kind.name.lower(), told)
 
 
 def _write(plan: Plan, program: Program, on_written: OnWritten, path: Path) -> None:
