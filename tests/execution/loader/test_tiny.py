@@ -206,6 +206,11 @@ def test_sizes_that_do_not_go_together(fields: dict[str, Any], named: str) -> No
     assert caught.value.field == named
 
 
+def test_an_unknown_architecture_is_told_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"architecture='qwen3moe': must be one of llama, .*, qwen3_moe"):
+        TinyModel(architecture="qwen3moe")  # type: ignore[arg-type]
+
+
 def test_vocabulary_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"vocab_size=258: must be at least 259"):
         gguf(tmp_path, TinyModel(vocab_size=258))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from octavo.errors import ConfigError
 from octavo.execution.quant import TensorType
@@ -61,6 +61,8 @@ class TinyModel:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        known = get_args(Architecture)
+        _require(self.architecture in known, "architecture", self.architecture, f"must be one of {', '.join(known)}")
         positive = (
             "layers",
             "hidden",
