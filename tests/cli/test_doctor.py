@@ -64,6 +64,8 @@ def test_what_a_model_takes_of_memory(tiny_model: str) -> None:
 
 
 def test_a_limit_without_a_model_is_a_mistake() -> None:
-    done = octavo("doctor", "--max-memory", "2GiB")
-    assert done.returncode == 2
-    assert done.stderr == "octavo: --max-memory='2GiB': goes with --model; say whose memory\n"
+    needs_model = "is for one model's engine: name it, as in --model smollm2-135m"
+    no_size = "must be a size such as 8GiB, or a share such as 80%"
+    for size, problem in (("2GiB", needs_model), ("abc", no_size)):
+        done = octavo("doctor", "--max-memory", size)
+        assert (done.returncode, done.stderr) == (2, f"octavo: --max-memory='{size}': {problem}\n")

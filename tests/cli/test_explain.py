@@ -167,11 +167,11 @@ def test_a_request_of_a_server(tiny_model: str) -> None:
             "answers at http://127.0.0.1:1: [Errno 111] Connection refused; ",
         ),
         (("cmpl-1", "--url", "localhost"), 2, "must begin with http://"),
-        ((), 2, "is missing: name a request of a server, or give a --prompt"),
+        ((), 2, "octavo: REQUEST_ID is missing: name a request of a server, or give a --prompt to run here ("),
         (
             ("cmpl-1", "--prompt", "x"),
             2,
-            "='cmpl-1': names a request of a server, or give a --prompt to run here; not both",
+            "REQUEST_ID='cmpl-1': names a request of a server; without it --prompt runs here",
         ),
         (("cmpl-1", "--threads", "2"), 2, "is for a --prompt that runs here"),
     ],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli.flags import with_config_file
+from octavo.config import ExecutionConfig
 from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def doctor(
         typer.Option(
             "--model",
             "-m",
-            help="What memory an engine of it takes here; with --bench, whose steps to measure "
+            help="What memory an engine of it takes here [default: none's]; with --bench, whose steps to measure "
             "[default: a cached model, or a synthetic one].",
         ),
     ] = None,
@@ -53,8 +54,9 @@ def doctor(
     """
     from octavo.cli.examination import Verdict, examine, memory_needs
 
+    ExecutionConfig(max_memory=max_memory)  # a size that is none is told before anything else
     if max_memory is not None and model is None:
-        raise ConfigError("max_memory", max_memory, "goes with --model; say whose memory")
+        raise ConfigError("max_memory", max_memory, "is for one model's engine: name it, as in --model smollm2-135m")
     findings = examine(port)
     findings += [] if model is None else [memory_needs(model, max_memory)]
     broken = any(finding.verdict is Verdict.FAIL for finding in findings)

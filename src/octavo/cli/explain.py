@@ -8,6 +8,7 @@ import typer
 
 from octavo.cli.flags import SECRETS, Settings, with_settings
 from octavo.cli.terminal import load_model, typed_text
+from octavo.cli.usage_errors import UsageError
 from octavo.config import CacheConfig, ExecutionConfig, ModelConfig, SchedulerConfig, SpeculationConfig
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError
 
@@ -50,9 +51,11 @@ def explain(
     """
     from octavo.cli.explanation import explain as lines
 
-    if (request_id is None) == (prompt is None):
-        problem = "is missing: name a request of a server" if prompt is None else "names a request of a server"
-        raise ConfigError("request_id", request_id, f"{problem}, or give a --prompt to run here; not both")
+    if request_id is None and prompt is None:
+        raise UsageError("REQUEST_ID is missing: name a request of a server, or give a --prompt to run here")
+    if request_id is not None and prompt is not None:
+        problem = "names a request of a server; without it --prompt runs here, and never both"
+        raise ConfigError("REQUEST_ID", request_id, problem)
     if prompt is not None:
         form = _run(settings, typed_text(prompt), max_tokens)
     elif settings:
@@ -91,7 +94,7 @@ def _fetch(url: str, request_id: str, api_key: str) -> dict[str, Any]:
             form: dict[str, Any] = json.load(answer)
             return form
     except HTTPError as error:
-        raise InvalidRequestError("request_id", request_id, _problem(error.code, error.read())) from None
+        raise InvalidRequestError("REQUEST_ID", request_id, _problem(error.code, error.read())) from None
     except (URLError, TimeoutError) as error:
         reason = error.reason if isinstance(error, URLError) else f"none within {TIMEOUT_S:g} s"
         raise EngineDeadError(f"no server answers at {url}: {reason}; give its address with --url") from None
