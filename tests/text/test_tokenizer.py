@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import InvalidRequestError, ModelFileError, OctavoError, UnsupportedModelError
+from octavo.text.gguf_metadata import NUM_TOKENS, num_tokens
 from octavo.text.tokenizer import Tokenizer, from_gguf
 from tests.text import golden
 from tests.text.vocabularies import BYTE, CONTROL, NORMAL, byte_level, sentencepiece
@@ -236,3 +237,14 @@ def test_no_text_is_quadratic(model: str, text: str) -> None:
 
     # Eight times the text costs 64 times as much if the cost is quadratic.
     assert seconds(text) < 24 * max(seconds(text[: len(text) // 8]), 0.002)
+
+
+def test_a_file_may_say_how_many_ids_are_tokens() -> None:
+    metadata = byte_level()
+    size = len(metadata["tokenizer.ggml.tokens"])
+    assert num_tokens(metadata, 9999) == size
+    assert num_tokens({**metadata, NUM_TOKENS: size - 3}, 9999) == size - 3
+    assert num_tokens({}, 9999) == 9999
+    for wrong in (0, size + 1, "7", True, None, 7.0):
+        with pytest.raises(ModelFileError, match=f"octavo.num_tokens is .*, but must be a number from 1 to {size}"):
+            num_tokens({**metadata, NUM_TOKENS: wrong}, 9999)

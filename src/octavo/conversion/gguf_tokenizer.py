@@ -19,6 +19,7 @@ from octavo.conversion.tokenizer_probes import PROBES
 from octavo.errors import UnsupportedModelError
 from octavo.execution.loader.gguf_writer import Value
 from octavo.execution.loader.json_file import read_json_object
+from octavo.text.gguf_metadata import NUM_TOKENS
 from octavo.text.hf import read_hf
 from octavo.text.parts import TokenizerParts, TokenKind
 from octavo.text.pretokenizers import BPE_RULES, BpeRule
@@ -36,7 +37,7 @@ def tokenizer_metadata(folder: Path, vocab_size: int) -> dict[str, Value]:
     """The keys `tokenizer.*` of a folder's tokenizer.
 
     Args:
-        vocab_size: rows of the embedding: ids behind the tokenizer's own are named as padding.
+        vocab_size: rows of the embedding: ids behind the tokenizer's own are named as padding, and never drawn.
 
     Raises:
         UnsupportedModelError: there is none, or GGUF has no way to say what it does.
@@ -50,6 +51,8 @@ def tokenizer_metadata(folder: Path, vocab_size: int) -> dict[str, Value]:
     pieces = keys["tokens"].value
     keys |= _byte_level(path, document) if _is_byte_level(path, document) else _by_scores(pieces, document)
     metadata = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
+    if vocab_size > len(parts.vocabulary):
+        metadata[NUM_TOKENS] = Value("u32", len(parts.vocabulary))
     template = template_from_hf(folder)
     if template is not None:
         metadata["tokenizer.chat_template"] = Value("str", template)

@@ -53,6 +53,7 @@ from octavo.kv.tiers import Tiers
 from octavo.model.program import Program
 from octavo.platform.cpu import CpuMachine, describe_machine
 from octavo.scheduling.scheduler import Scheduler
+from octavo.text.gguf_metadata import num_tokens
 
 if TYPE_CHECKING:
     from octavo.text.tokenizer import Tokenizer
@@ -372,7 +373,7 @@ def _tokenizer_size(config: EngineConfig, files: ModelFiles, checkpoint: Checkpo
     if config.model.skip_tokenizer_init:
         return program.vocab_size
     if files.kind == "gguf":
-        return len(checkpoint.metadata.get("tokenizer.ggml.tokens", range(program.vocab_size)))
+        return num_tokens(checkpoint.metadata, program.vocab_size)
     from octavo.text.tokenizer import from_hf  # noqa: PLC0415  a sixth of the core's imports, for folders alone
 
     return from_hf(files.folder).vocab_size

@@ -11,6 +11,29 @@ from octavo.text.parts import TokenKind
 PREFIX = "tokenizer.ggml."
 
 
+NUM_TOKENS = "octavo.num_tokens"
+"""Key of files that Octavo made: how many ids are tokens, from 0 on. Those behind give a name to rows that pad the
+embedding; their type, unused, says too little, since tokens that a model may draw have it, too."""
+
+
+def num_tokens(metadata: Mapping[str, Any], rows: int) -> int:
+    """How many ids of a GGUF file may be drawn.
+
+    Args:
+        rows: the answer for a file without a vocabulary.
+
+    Raises:
+        ModelFileError: the file's number is none, or larger than its vocabulary.
+    """
+    named = len(metadata.get(f"{PREFIX}tokens", range(rows)))
+    if NUM_TOKENS not in metadata:
+        return named
+    value = metadata[NUM_TOKENS]
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not 1 <= value <= named:
+        raise ModelFileError(f"{NUM_TOKENS} is {str(value)[:80]!r}, but must be a number from 1 to {named}")
+    return int(value)
+
+
 class TokenizerMetadata:
     """The `tokenizer.ggml.*` keys of one file. Keys are given without that prefix."""
 
