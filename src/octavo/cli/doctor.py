@@ -34,7 +34,7 @@ def doctor(
         typer.Option(
             "--model",
             "-m",
-            help="What memory an engine of it takes here [default: none's]; with --bench, whose steps to measure "
+            help="What memory an engine of it takes here, told only if named; with --bench, whose steps to measure "
             "[default: a cached model, or a synthetic one].",
         ),
     ] = None,
