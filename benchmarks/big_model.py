@@ -229,8 +229,9 @@ def engine(arguments: argparse.Namespace) -> None:
     from octavo import LLM
     from octavo.request.params import SamplingParams
 
-    settings = {"skip_tokenizer_init": True, "kv_cache_memory_bytes": KV_BYTES, "max_num_seqs": 4}
+    settings: dict[str, Any] = {"skip_tokenizer_init": True, "kv_cache_memory_bytes": KV_BYTES, "max_num_seqs": 4}
     settings |= {"max_num_batched_tokens": 128, "weights": arguments.weights[0], "threads": arguments.threads}
+    settings["speculation"] = "off"  # a step is a token
     if arguments.max_memory:
         settings["max_memory"] = arguments.max_memory
     if arguments.quantization:

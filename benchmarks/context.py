@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     files = resolve(options.model).files
     program, weights = load_model(open_checkpoint(files))
     cases: list[Case] = [*map(Decode, options.decode), *map(Prefill, options.prefill)]
-    with LLM(options.model, threads=options.threads, enable_prefix_caching=False) as llm:
+    with LLM(options.model, threads=options.threads, enable_prefix_caching=False, speculation="off") as llm:
         cases[0].measure(llm, salt=0)
         rounds: list[dict[str, float]] = []
         for number in range(options.rounds):

@@ -140,7 +140,7 @@ def answers_of(model: str, max_tokens: int) -> list[Answer]:
     tokenizer = from_gguf(dict(open_gguf([path]).metadata))
     backend = LLGuidanceBackend(grammar_vocabulary(tokenizer))
     answers = []
-    with LLM(model, max_model_len=4096) as llm:
+    with LLM(model, max_model_len=4096, speculation="off") as llm:
         for workload in WORKLOADS:
             spec = workload.spec()
             params = SamplingParams(temperature=0, max_tokens=max_tokens, structured_outputs=spec)

@@ -79,6 +79,7 @@ def serving(model: str, processes: int, *flags: str, step_s: float | None) -> It
     """A server of the model, or with a step's time of the scripted executor."""
     program = [str(HERE / "scripted_serve.py")] if step_s is not None else ["-m", "octavo", "serve"]
     command = [sys.executable, *program, model, "--port", "0", "--api-server-count", str(processes), *flags]
+    command += ["--speculation", "off"]  # a step is a token of each stream
     environment = os.environ | {"OCTAVO_SCRIPTED_STEP_S": str(step_s or 0.0)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as popen:
         try:

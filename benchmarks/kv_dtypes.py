@@ -71,6 +71,7 @@ class Engine:
             "max_model_len": options.context + options.steps + SLACK,
             "max_num_seqs": 8 * options.concurrent,
             "admission_conservativeness": 1.0,
+            "speculation": "off",  # a step is a token of each request
             "sub_block_match": False,  # would hold blocks that it copies from, in a memory that is just full
             **memory,
         }

@@ -63,7 +63,7 @@ def compare_engines(model: str, rounds: int, num_requests: int, output_tokens: i
     """One line: the ratio of processor times."""
     params = SamplingParams(temperature=0, max_tokens=output_tokens, ignore_eos=True)
     prompts = [[1 + (i * 7919 + j) % 40000 for j in range(PROMPT_TOKENS)] for i in range(num_requests)]
-    settings = {"threads": 1, "max_model_len": 1024, "max_num_seqs": num_requests}
+    settings = {"threads": 1, "max_model_len": 1024, "max_num_seqs": num_requests, "speculation": "off"}
     engines = {ledger: LLM(model, request_ledger=ledger, **settings) for ledger in (True, False)}
     for llm in engines.values():
         engine_cpu_s(llm, prompts, params)

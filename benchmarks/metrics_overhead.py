@@ -52,7 +52,13 @@ def no_tracker(params: SamplingParams, num_choices: int, arrival: float) -> Requ
 async def served(model: str, streams: int, *, noted: bool) -> AsyncIterator[str]:
     """The URL of a server."""
     engine = await AsyncLLM.start(
-        model, threads=1, max_model_len=512, max_num_seqs=streams, num_kv_blocks=64 * streams, request_ledger=noted
+        model,
+        threads=1,
+        max_model_len=512,
+        max_num_seqs=streams,
+        num_kv_blocks=64 * streams,
+        request_ledger=noted,
+        speculation="off",
     )
     config = ServerConfig(port=0)
     context = build_context(engine, config, clock=time.monotonic)

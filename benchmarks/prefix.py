@@ -102,6 +102,7 @@ class Setting:
             "scheduling_policy": self.policy,
             "sub_block_match": self.sub_block_match,
             "threads": options.threads,
+            "speculation": "off",
             "max_model_len": options.prefix_len + 560,
             "num_kv_blocks": 1 + options.kv_tokens // 16,
             "max_num_seqs": options.max_num_seqs,

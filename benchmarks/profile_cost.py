@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=12)
     options = parser.parse_args()
-    with LLM(options.model, threads=1, max_model_len=1024) as llm:
+    with LLM(options.model, threads=1, max_model_len=1024, speculation="off") as llm:
         for batch in options.batch:
             print(measure(llm, batch, options.steps, options.rounds), flush=True)
 

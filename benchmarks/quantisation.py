@@ -167,8 +167,13 @@ def octavo_runner(options: argparse.Namespace, file: Path) -> tuple[Callable[[],
     """What measures Octavo once, and what closes it."""
     length = options.prompt + options.tokens + 1
     llm = LLM(
-        str(file), threads=options.threads, max_model_len=length, max_num_seqs=1, enable_prefix_caching=False
-    )  # fmt: skip
+        str(file),
+        threads=options.threads,
+        max_model_len=length,
+        max_num_seqs=1,
+        enable_prefix_caching=False,
+        speculation="off",  # a step is a token, as it is for the peers
+    )
     prompt = random_prompts(1, options.prompt, llm.info.vocab_size, seed=1)
     params = SamplingParams(temperature=0.0, max_tokens=options.tokens, ignore_eos=True)
 

@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     load = Load(options.clients, options.waves, options.input_len, options.output_len, vocab_size)
     setting = {"model": str(file), "threads": options.threads, "max_seqs": options.clients}
     spec = EngineSpec("octavo", [sys.executable, str(OFFLINE)], setting)
-    flags = ["--max-num-seqs", str(options.clients), "--no-enable-prefix-caching"]
+    flags = ["--max-num-seqs", str(options.clients), "--no-enable-prefix-caching", "--speculation", "off"]
     rounds: list[dict[str, Any]] = []
     engine = EngineProcess(spec, options.log, timeout_s=300)
     try:

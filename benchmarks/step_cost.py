@@ -185,6 +185,7 @@ class Engine:
 
     def __init__(self, model: str, threads: int | None, max_batch: int) -> None:
         settings: dict[str, object] = {"model": model, "threads": threads, "max_num_seqs": max(64, max_batch)}
+        settings["speculation"] = "off"  # a step is a token of each request
         self.config = EngineConfig.from_fields(settings)
         self.files = resolve(model)
         self.core, info = build_core(self.config, self.files, time.perf_counter)

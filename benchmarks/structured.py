@@ -73,7 +73,7 @@ def step_s(llm: LLM, num_requests: int, spec: StructuredSpec | None) -> float:
 def report_steps(alias: str) -> None:
     """Ratios of a step with a shape to one without, runs in turn: median, least and most."""
     for num_requests in (1, 16):
-        with LLM(alias, max_model_len=512, max_num_seqs=16, threads=1) as llm:
+        with LLM(alias, max_model_len=512, max_num_seqs=16, threads=1, speculation="off") as llm:
             for name, spec in SHAPES.items():
                 step_s(llm, num_requests, spec)  # the grammar is compiled, and what it meets has been met
                 runs = [(step_s(llm, num_requests, None), step_s(llm, num_requests, spec)) for _ in range(REPEATS)]

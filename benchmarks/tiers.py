@@ -101,6 +101,7 @@ def open_core(options: argparse.Namespace, path: Path | None, *, host: bool) -> 
         "model": options.model,
         "threads": options.threads,
         "kv_cache_dtype": options.kv_cache_dtype,
+        "speculation": "off",
         "max_model_len": 16 * blocks,
         "num_kv_blocks": 1 + blocks,
     }

@@ -34,7 +34,7 @@ TEXT = "Paged memory lets many requests share one machine, and a ledger tells ea
 def serving(model: str, threads: int) -> Iterator[str]:
     """`host:port` of a server that has nothing else to do."""
     command = [sys.executable, "-m", "octavo", "serve", model, "--port", "0", "--threads", str(threads)]
-    command += ["--max-num-batched-tokens", str(STEP_TOKENS), "--max-model-len", "2560"]
+    command += ["--max-num-batched-tokens", str(STEP_TOKENS), "--max-model-len", "2560", "--speculation", "off"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None

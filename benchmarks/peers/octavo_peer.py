@@ -18,7 +18,7 @@ class Octavo:
             threads=setting["threads"],
             max_num_seqs=setting["max_seqs"],
             enable_prefix_caching=False,
-            **setting.get("options", {}),
+            **{"speculation": "off", **setting.get("options", {})},  # as the peers, unless it is asked for
         )
         self.versions = versions()
         info = self._llm.info

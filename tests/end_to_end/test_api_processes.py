@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.end_to_end.test_serve_process import Process, serve
+from tests.end_to_end.test_serve_process import STEADY, Process, serve
 from tests.server.conftest import wait_until
 
 COUNT = 3
@@ -101,6 +101,7 @@ def shared(tiny_file: str) -> Iterator[Family]:
         "--open-metrics",
         "--seed",
         "11",
+        *STEADY,
         count=COUNT,
     ) as made:
         yield made
@@ -176,7 +177,7 @@ def test_any_process_tells_how_many_requests_all_have(shared: Family) -> None:
 
 
 def test_sigterm_drains_all_processes_and_ends_with_0(tiny_file: str) -> None:
-    with family(tiny_file) as server:
+    with family(tiny_file, *STEADY) as server:
         streams = [caller.ask("POST", "/v1/completions", LONG | {"stream": True}) for caller in server.callers]
         for one in [*server.apis, server.core]:  # as a supervisor does that signals all of a service
             one.send_signal(signal.SIGTERM)
@@ -188,7 +189,7 @@ def test_sigterm_drains_all_processes_and_ends_with_0(tiny_file: str) -> None:
 
 
 def test_a_process_that_is_killed_ends_the_server_with_1_after_a_drain(tiny_file: str) -> None:
-    with family(tiny_file) as server:
+    with family(tiny_file, *STEADY) as server:
         streams = [caller.ask("POST", "/v1/completions", LONG | {"stream": True}) for caller in server.callers]
         server.apis[1].kill()
         assert streamed(streams[0])[-1]["choices"][0]["finish_reason"] == "length"
@@ -201,7 +202,7 @@ def test_a_process_that_is_killed_ends_the_server_with_1_after_a_drain(tiny_file
 
 @pytest.mark.slow
 def test_a_killed_core_is_told_by_all_processes_and_ends_with_1(tiny_file: str) -> None:
-    with family(tiny_file) as server:
+    with family(tiny_file, *STEADY) as server:
         streams = [caller.ask("POST", "/v1/completions", LONG | {"stream": True}) for caller in server.callers]
         server.core.kill()
         for answer in streams:

@@ -72,6 +72,8 @@ def server(tiny_file: str) -> Iterator[Family]:
         "--max-num-seqs",
         "6",
         "--no-enable-prefix-caching",
+        "--speculation",
+        "off",
         "--goodput",
         "all=e2el:1e9",
         "--goodput",

@@ -88,7 +88,7 @@ def test_code_beside_a_model_is_not_run(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def two_tenants(tiny_file: str) -> Iterator[RunningServer[AsyncLLM]]:
     async def start() -> AsyncLLM:
-        return await AsyncLLM.start(EngineConfig.from_fields({"model": tiny_file, **SETTINGS}))
+        return await AsyncLLM.start(EngineConfig.from_fields({"model": tiny_file, "speculation": "off", **SETTINGS}))
 
     config = ServerConfig(port=0, api_key=("alice", "bob"), admin_key=("boss",), shutdown_timeout=5)
     with running_server(start, config, stop_engine=AsyncLLM.shutdown) as running:

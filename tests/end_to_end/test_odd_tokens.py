@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from octavo.engine.speculation import MOST_DRAFTS
 from octavo.execution.loader import open_checkpoint
 from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 from octavo.text.tokenizer import from_gguf
@@ -27,7 +28,8 @@ def test_bytes_that_are_no_text_are_streamed_as_they_come(tiny: Served, byte: by
     texts = [chunk["choices"][0]["text"] for chunk in chunks]
     whole = httpx.post(f"{tiny.server.url}/v1/completions", json=body, timeout=60).json()["choices"][0]["text"]
     assert "".join(texts) == whole == "\ufffd" * 300
-    assert len(texts) > 50 and all(texts[:-1]), "nothing is held back for long"
+    some_steps = 6 * (1 + MOST_DRAFTS)  # one brings up to so many tokens, and chunks of a few may come together
+    assert max(map(len, texts)) <= some_steps and all(texts[:-1]), "nothing is held back for long"
 
 
 def test_special_tokens_of_a_template_are_one_id_each(tmp_path: Path) -> None:

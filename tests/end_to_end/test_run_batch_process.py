@@ -122,8 +122,8 @@ def test_settings_come_from_a_file_too(tiny_file: str, tmp_path: Path) -> None:
 def test_stopped_at_any_moment_it_goes_on(tiny_file: str, tmp_path: Path, number: signal.Signals) -> None:
     bodies = [{"prompt": f"{i}", "max_tokens": 400, "ignore_eos": True, "temperature": 0} for i in range(40)]
     write(tmp_path, bodies)
-    output = tmp_path / "out.jsonl"
-    with subprocess.Popen(command(tiny_file, tmp_path, "--max-concurrency", "4"), stderr=subprocess.DEVNULL) as popen:
+    output, slowly = tmp_path / "out.jsonl", ("--max-concurrency", "4", "--speculation", "off")
+    with subprocess.Popen(command(tiny_file, tmp_path, *slowly), stderr=subprocess.DEVNULL) as popen:
         wait_until(lambda: output.exists() and output.stat().st_size > 0, "an answer", timeout_s=60)
         popen.send_signal(number)
         code = popen.wait(timeout=60)

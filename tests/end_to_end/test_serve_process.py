@@ -19,6 +19,8 @@ from tests.server.conftest import wait_until
 
 RUN = "from octavo.cli.main import main; main()"
 LONG = {"prompt": "x", "max_tokens": 600, "ignore_eos": True, "temperature": 0}
+STEADY = ("--speculation", "off")
+"""A long answer takes as many steps as it has tokens: there is time to do something meanwhile."""
 
 
 class Process:
@@ -69,7 +71,7 @@ def serve(*arguments: str) -> Iterator[Process]:
 
 
 def test_sigterm_lets_a_stream_finish_and_ends_with_0(tiny_file: str) -> None:
-    with serve(tiny_file, "--served-model-name", "tiny") as process:
+    with serve(tiny_file, "--served-model-name", "tiny", *STEADY) as process:
         assert re.search(r"  tiny: \d+ threads? \(\w+\), .* weights, KV .* length\), context 700, ", process.ready_line)
         core = process.core()
         lines: list[str] = []
@@ -103,7 +105,7 @@ def test_sigint_ends_an_idle_server(tiny_file: str) -> None:
 
 
 def test_a_killed_core_is_noticed_told_and_ends_with_1(tiny_file: str) -> None:
-    with serve(tiny_file) as process:
+    with serve(tiny_file, *STEADY) as process:
         answers: list[httpx.Response] = []
 
         def ask() -> None:

@@ -25,6 +25,8 @@ def test_stream_file_and_load_tell_of_the_same_steps(tiny_file: str, tmp_path: P
         "t",
         "--step-metrics-file",
         str(file),
+        "--speculation",
+        "off",
     )
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context, serve(tiny_file, *flags) as process, context.socket(zmq.SUB) as socket:

@@ -81,7 +81,7 @@ def test_a_core_process_tells_its_load_unasked(tiny_model: str, capfd: pytest.Ca
 
 
 async def _watch(model: str) -> None:
-    llm = await AsyncLLM.start(model, max_model_len=128, num_kv_blocks=40, threads=1)
+    llm = await AsyncLLM.start(model, max_model_len=128, num_kv_blocks=40, threads=1, speculation="off")
     try:
         assert llm.newest_load().num_running == 0
         answer = llm.generate([3] * 70, SamplingParams(temperature=0, max_tokens=57, ignore_eos=True), session="s")

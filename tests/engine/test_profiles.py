@@ -30,7 +30,7 @@ def profiled(llm: LLM) -> CheckedTrace:
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["in turn", "in background"])
 def test_every_op_of_every_step_is_there_and_no_token_changes(tiny_model: str, ahead: bool) -> None:
-    with LLM(tiny_model, async_scheduling=ahead, max_num_batched_tokens=16, **SMALL) as llm:
+    with LLM(tiny_model, async_scheduling=ahead, max_num_batched_tokens=16, speculation="off", **SMALL) as llm:
         trace = profiled(llm)
     assert len(set(trace.threads)) == (2 if ahead else 1)
     assert trace.about["steps"] == len(trace.steps) >= 6
