@@ -202,11 +202,12 @@ MODEL_KINDS = ("draft", "eagle")
 class SpeculationConfig:
     """Tokens tried before they are known; no token is another for it."""
 
-    speculation: str = "off"
+    speculation: str = "auto"
     """Who guesses what comes next in an answer, so that several tokens may come of one step: `ngram`, from the last
     place where the answer or its prompt went alike; `suffix`, from all such places, and from earlier answers of the
     same API key; `draft:MODEL`, a smaller model with the same tokenizer, named like `model`; `eagle:FOLDER`, an EAGLE
-    head that was made for the model; `auto`, as `suffix`; `off`, nobody."""
+    head that was made for the model; `auto`, as `suffix`, or nobody if there is no memory for that, or the executor is
+    `reference`; `off`, nobody."""
     num_speculative_tokens: int | None = None
     """Guesses for each request in a step; left out: as many as make answers faster, which may be none."""
     prompt_lookup_min: int = 2
@@ -214,8 +215,9 @@ class SpeculationConfig:
     prompt_lookup_max: int = 5
     """For `ngram`: most that are looked for."""
     speculative_config: dict[str, Any] | None = None
-    """Speculation in vLLM's words, in place of `speculation`, with the keys method, model, num_speculative_tokens,
-    prompt_lookup_min and prompt_lookup_max: `{"method": "ngram", "num_speculative_tokens": 5}`."""
+    """Speculation in vLLM's words, beside a `speculation` that leaves it open (`auto`), with the keys method, model,
+    num_speculative_tokens, prompt_lookup_min and prompt_lookup_max: `{"method": "ngram", "num_speculative_tokens": 5}`.
+    """
 
     @property
     def model_name(self) -> str:

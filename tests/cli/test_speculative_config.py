@@ -122,11 +122,19 @@ def test_numbers_have_the_bounds_of_the_fields(fields: dict[str, int], problem: 
 def test_who_guesses_is_said_once() -> None:
     with pytest.raises(ConfigError, match="`speculation` says who guesses, too; give one of them"):
         EngineConfig.from_fields({"speculation": "suffix", "speculative_config": NGRAM})
+    with pytest.raises(ConfigError, match="`speculation` says who guesses, too; give one of them"):
+        EngineConfig.from_fields({"speculation": "off", "speculative_config": NGRAM})
+
+
+def test_auto_leaves_it_open() -> None:
+    settled = EngineConfig.from_fields({"speculation": "auto", "speculative_config": NGRAM}).speculation
+    assert settled == config_of(**NGRAM)
 
 
 def test_how_many_goes_with_somebody_who_guesses() -> None:
     with pytest.raises(ConfigError, match="num_speculative_tokens=5: goes with speculation, which is off"):
-        SpeculationConfig(num_speculative_tokens=5)
+        SpeculationConfig(speculation="off", num_speculative_tokens=5)
+    assert SpeculationConfig(num_speculative_tokens=5).speculation == "auto"
 
 
 def test_look_ups_go_with_ngram_alone() -> None:

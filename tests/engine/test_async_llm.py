@@ -25,7 +25,7 @@ from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, Mod
 from octavo.hub import resolve
 from octavo.request.outputs import FinishReason
 
-SETTINGS: dict[str, object] = {"max_model_len": 128, "num_kv_blocks": 40, "threads": 1}
+SETTINGS: dict[str, object] = {"max_model_len": 128, "num_kv_blocks": 40, "threads": 1, "speculation": "off"}
 LONG = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
 
 
@@ -265,13 +265,14 @@ def test_a_process_without_an_order_ends_with_its_client() -> None:
 def test_the_start_is_told_in_one_line_and_timed_by_phase(tiny_model: str, caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         with caplog.at_level("DEBUG", logger="octavo.engine.start_log"):
-            async with engine(tiny_model, served_model_name=("tiny",)) as llm:
+            async with engine(tiny_model, served_model_name=("tiny",), speculation="auto") as llm:
                 assert list(llm.info.start_s) == ["imports", "order", "open", "program", "pack", "rest"]
                 assert llm.info.num_kv_tokens == 39 * 16
         told, timed = [record.getMessage() for record in caplog.records]
         assert re.fullmatch(
             r"tiny: 1 thread \(\w+\), 0 MB weights, KV 0 MB = 624 tokens \(4 of full length\), "
-            r"context 128, 2,048-token steps, 64 sequences, at most \d+ MB of memory \([\d.]+ [MG]B free\)",
+            r"context 128, 2,048-token steps, 64 sequences, at most \d+ MB of memory \([\d.]+ [MG]B free\), "
+            r"speculation by suffix",
             told,
         )
         assert timed.startswith("core started: imports ")

@@ -148,5 +148,5 @@ def test_all_memory_is_let_go_of(tiny_model: str, write: Write, monkeypatch: pyt
 
 def test_an_engine_without_it_has_no_second_executor(tiny_model: str) -> None:
     config = EngineConfig.from_fields({"model": tiny_model, **FIELDS})
-    assert config.speculation.speculation == "off"
+    assert config.speculation.speculation == "auto"
     assert info_of(tiny_model).draft_weight_bytes == 0

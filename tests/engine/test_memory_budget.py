@@ -89,3 +89,19 @@ def test_sizes_and_shares() -> None:
         return EngineConfig.from_fields({"max_memory": value}).execution.max_memory_bytes(total_bytes=1000)
 
     assert [limit(value) for value in ("8GiB", 12345, "25%", None)] == [8 << 30, 12345, 250, None]
+
+
+def test_drafts_are_counted_and_left_out_where_they_do_not_fit(tiny_model: str) -> None:
+    fields: dict[str, object] = {"num_kv_blocks": 41, "max_num_seqs": 1, "max_model_len": 640}
+    with LLM(tiny_model, **{**FIELDS, **fields}) as llm:
+        with_drafts = llm.info
+    plain = ledger_of(tiny_model, **fields, speculation="off")
+    assert with_drafts.speculation == "suffix" and with_drafts.memory.lookup_bytes == 144 << 18
+    assert with_drafts.memory.kv_index_bytes - plain.kv_index_bytes == 144 * 40 * 16
+    assert with_drafts.memory.step_bytes > plain.step_bytes and plain.lookup_bytes == 0
+    tight = {**fields, "max_memory": resident_bytes() + (48 << 20)}
+    with LLM(tiny_model, **{**FIELDS, **tight}) as llm:
+        assert llm.info.speculation == "off" and llm.info.memory.lookup_bytes == 0
+    for asked in ({"speculation": "suffix"}, {"num_speculative_tokens": 2}):
+        with pytest.raises(OutOfMemoryError, match=r"earlier answers 38 MB.*give --speculation ngram or off"):
+            ledger_of(tiny_model, **tight, **asked)

@@ -15,6 +15,9 @@ from tests.equality.workload import Request, Workload, in_order, nobody, shuffle
 Fields = Mapping[str, object]
 """Fields of the config dataclasses."""
 
+NO_DRAFTS: Fields = {"speculation": "off"}
+"""What all else is compared with has none. Settings that say nothing run as engines do by default: with as many as
+pay."""
 NOTHING_FORESEEN: Fields = {"admission_conservativeness": 0.0}
 """Requests are admitted although they will not fit to their end, so that a small pool preempts often."""
 
@@ -43,7 +46,9 @@ class Alone:
 
     def answers(self, model: str, fields: Fields, workload: Workload) -> dict[str, Answer]:
         """Whole answers, from which other views can be made."""
-        return {request.name: self._answer(model, {**fields, **self.fields}, request) for request in workload}
+        return {
+            request.name: self._answer(model, {**fields, **self.fields, **NO_DRAFTS}, request) for request in workload
+        }
 
     @staticmethod
     def _answer(model: str, fields: Fields, request: Request) -> Answer:
@@ -65,7 +70,7 @@ class AloneUncached:
 
     def answers(self, model: str, fields: Fields, workload: Workload) -> dict[str, Answer]:
         """Whole answers, from which other views can be made."""
-        with LLM(model, **{**fields, "enable_prefix_caching": False, **self.fields}) as llm:
+        with LLM(model, **{**fields, "enable_prefix_caching": False, **self.fields, **NO_DRAFTS}) as llm:
             answers = {request.name: Answer.whole(*generate(llm, [request])) for request in workload}
             assert_settled(llm.load())
         return answers

@@ -59,7 +59,7 @@ def speculating(monkeypatch: pytest.MonkeyPatch) -> Callable[[Baseline, str], Ba
     def change(baseline: Baseline, name: str) -> Baseline:
         oracle = Oracle(baseline.answers.values())
         guess: Callable[[list[int], int], Sequence[int]] = getattr(oracle, name, None) or getattr(guessers, name, None)
-        if name not in PROPOSERS:
+        if guess is not None:
             monkeypatch.setitem(PROPOSERS, name, lambda _: Guesser(guess))
         fields = {**baseline.fields, "speculation": name, "num_speculative_tokens": 5}
         return Baseline(baseline.model, fields, baseline.workload, baseline.answers, baseline.isa)

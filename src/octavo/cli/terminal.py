@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from octavo.engine.llm import LLM
     from octavo.hub import ModelFiles, Progress
 
-OFF = "off"
-"""What `speculation` is where nobody guesses."""
+NO_NAMES = ("auto", "off")
+"""Values of `speculation` that name nobody: they need no check, which would take imports before every start."""
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def fetch(config: "EngineConfig") -> "ModelFiles":
     """
     from octavo.hub import resolve
 
-    if config.speculation.speculation != OFF:
+    if config.speculation.speculation not in NO_NAMES:
         from octavo.engine.speculation import require_known
 
         require_known(config.speculation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from octavo.engine.output import EngineInfo
 from octavo.engine.policies import scheduling_policy
 from octavo.engine.quantization import quantised_at_load, quantised_name
 from octavo.engine.second_model import FirstModel, SecondModel, load_second
-from octavo.engine.speculation import draft_counts_of, proposer_of, require_known
+from octavo.engine.speculation import draft_counts_of, proposer_of, readings, require_known
 from octavo.engine.start_log import PhaseTimes, warn_of_threads
 from octavo.engine.step_size import with_step_size
 from octavo.engine.step_telemetry.open import open_recorder
@@ -39,6 +39,7 @@ from octavo.engine.step_telemetry.recorder import StepRecorder
 from octavo.engine.traces import TraceFile, file_of, require_writable
 from octavo.engine.transfer_desk import TransferDesk
 from octavo.engine.weight_places import weight_places
+from octavo.errors import ConfigError, OutOfMemoryError
 from octavo.execution.loader import Checkpoint, open_checkpoint
 from octavo.execution.native.footprint import StepLimits
 from octavo.execution.protocols import ProgramExecutor, Proposer, Sampler
@@ -52,6 +53,7 @@ from octavo.kv.spec import bytes_per_token
 from octavo.kv.tiers import Tiers
 from octavo.model.program import Program
 from octavo.platform.cpu import CpuMachine, describe_machine
+from octavo.scheduling.draft_counts import DraftCounts
 from octavo.scheduling.scheduler import Scheduler
 from octavo.text.gguf_metadata import num_tokens
 
@@ -115,9 +117,7 @@ def memory_of(config: EngineConfig, files: ModelFiles) -> MemoryLedger:
     models = _models(first if second is None else second.first, checkpoint, second)
     programs = _programs(models.first, models.beside)
     config = replace(config, scheduler=with_step_size(config.scheduler, programs, threads, isa))
-    counts = draft_counts_of(config.speculation, config.scheduler)
-    limits = _limits(config, first.program, threads, 0 if counts is None else counts.most_per_step)
-    return share_out_memory(config, models, machine, limits)[1]
+    return _share_out(config, models, threads).ledger
 
 
 def _build(
@@ -144,11 +144,9 @@ def _build(
     first, beside = (first, None) if second is None else (second.first, second.loaded)
     times.mark("program", clock())
     config = replace(config, scheduler=with_step_size(config.scheduler, _programs(first, beside), threads, isa))
-    counts = draft_counts_of(config.speculation, config.scheduler)
-    num_drafts = 0 if counts is None else counts.most_per_step
-    limits = _limits(config, program, threads, num_drafts)
-    memory, takes = share_out_memory(config, _models(first, checkpoint, second), describe_machine(), limits)
-    sizes = _sizes(config, memory, threads, isa, num_drafts)
+    shares = _share_out(config, _models(first, checkpoint, second), threads)
+    config, memory = shares.config, shares.memory
+    sizes = _sizes(config, memory, threads, isa, shares.num_drafts)
     executors = _executors(config, files, sizes, first, second, clock)
     times.mark("pack", clock())
     native = NativeSampler(executors.pool, program.vocab_size, valid_vocab_size, isa, processors)
@@ -160,7 +158,7 @@ def _build(
     manager, pins = _kv(config, memory, fingerprint)
     tiers, desk, found_tiers = open_tiers(config.cache, executors.model, manager, fingerprint)
     parts = (config.scheduler, manager, memory.max_model_len, policy, pins, tiers)
-    scheduler = Scheduler(*parts, compiles_grammars=grammars is not None, draft_counts=counts)
+    scheduler = Scheduler(*parts, compiles_grammars=grammars is not None, draft_counts=shares.draft_counts)
     names = config.model.served_model_name or (files.name,)
     publisher = None if sockets is None else _publisher(sockets, config, names[0], manager, tiers)
     times.mark("rest", clock())
@@ -195,11 +193,50 @@ def _build(
         speculation=config.speculation.speculation,
         draft_weight_bytes=_draft_bytes(second),
         draft_kv_bytes_per_token=memory.beside_bytes_per_token,
-        memory=takes,
+        memory=shares.ledger,
         start_s=times.seconds,
     )
     prices = _prices(first, memory, scheduler, machine)
     return _core(scheduler, runner, clock, (publisher, desk, grammars), recorder, executors, prices), info
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """What an engine's memory is for."""
+
+    config: EngineConfig
+    """It says who guesses."""
+    draft_counts: DraftCounts | None
+    memory: MemoryPlan
+    ledger: MemoryLedger
+
+    @property
+    def num_drafts(self) -> int:
+        """Most of a step."""
+        return _most_drafts(self.draft_counts)
+
+
+def _share_out(config: EngineConfig, models: Models, threads: int) -> _Shares:
+    """Decides who guesses, and what memory is for what. `config` has its step size filled in.
+
+    Raises:
+        ConfigError, OutOfMemoryError: as `share_out_memory`, even if nobody guesses who need not.
+    """
+    *hoped_for, last = readings(config)
+    for reading in hoped_for:
+        with contextlib.suppress(ConfigError, OutOfMemoryError):  # what is wrong in any case, the last one tells
+            return _shares_of(reading, models, threads)
+    return _shares_of(last, models, threads)
+
+
+def _shares_of(config: EngineConfig, models: Models, threads: int) -> _Shares:
+    counts = draft_counts_of(config.speculation, config.scheduler)
+    limits = _limits(config, models.first.program, threads, _most_drafts(counts))
+    return _Shares(config, counts, *share_out_memory(config, models, describe_machine(), limits))
+
+
+def _most_drafts(counts: DraftCounts | None) -> int:
+    return 0 if counts is None else counts.most_per_step
 
 
 def _core(

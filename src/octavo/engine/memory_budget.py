@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from octavo.config import EngineConfig
+from octavo.decoding.speculation.build import LOOKUP_MEMORY, LookupMemory
 from octavo.engine.executors import Loaded, SecondLoaded, footprint_of
 from octavo.engine.memory import FREE_MEMORY_SHARE, MemoryPlan, kv_layout, plan_memory
 from octavo.engine.memory_ledger import MemoryLedger
@@ -39,7 +40,7 @@ def share_out_memory(
     """Plans all memory of an engine.
 
     Args:
-        config: with its step size filled in.
+        config: with its step size and who guesses filled in.
         limits: of the first model's steps; `max_positions` is the longest request that is wanted.
 
     Raises:
@@ -52,15 +53,16 @@ def share_out_memory(
         raise OutOfMemoryError(f"{needs.arithmetic()}: {_fixes(needs)}")
     share = FREE_MEMORY_SHARE if config.execution.max_memory is None else 1.0
     beside = models.layers_beside
+    index_bytes = INDEX_BYTES_PER_BLOCK + config.cache.block_size * _lookups(config).per_token
     try:
-        plan = plan_memory(config, models.first.program, needs.left_bytes, beside, share, INDEX_BYTES_PER_BLOCK)
+        plan = plan_memory(config, models.first.program, needs.left_bytes, beside, share, index_bytes)
     except OutOfMemoryError as error:
         raise OutOfMemoryError(f"{error}. {needs.arithmetic()}: {_fixes(needs)}") from None
     num_blocks = plan.layout.num_blocks - 1
     ledger = replace(
         _needs(config, models, machine, replace(limits, max_positions=plan.max_model_len), held),
         kv_bytes=num_blocks * plan.layout.bytes_per_block,
-        kv_index_bytes=num_blocks * INDEX_BYTES_PER_BLOCK,
+        kv_index_bytes=num_blocks * index_bytes,
         kv_host_bytes=host_bytes,
     )
     return plan, ledger
@@ -85,6 +87,7 @@ def _needs(config: EngineConfig, models: Models, machine: CpuMachine, limits: St
         draft_step_bytes=0 if second is None else second.step,
         batch_bytes=_batch_bytes(config, models, limits.max_positions),
         loading_bytes=max(first.loading, 0 if second is None else second.loading),
+        lookup_bytes=_lookups(config).earlier,
         file_bytes=sum(info.nbytes for checkpoint in models.checkpoints for info in checkpoint.tensors.values()),
         limit_bytes=obtainable if wanted is None else min(wanted, obtainable),
         limit="max_memory" if wanted is not None and wanted <= obtainable else "machine",
@@ -98,15 +101,20 @@ def _batch_bytes(config: EngineConfig, models: Models, max_positions: int) -> in
     return 4 * config.scheduler.max_num_seqs * (max_positions + 1 + num_groups * blocks)
 
 
+def _lookups(config: EngineConfig) -> LookupMemory:
+    return LOOKUP_MEMORY.get(config.speculation.speculation, LookupMemory())
+
+
 def _fixes(needs: MemoryLedger) -> str:
     """What makes it fit, the largest part first."""
     fixes = {
         "weights": "take a smaller model or quantisation",
         "step buffers": "lower --max-num-batched-tokens and --max-num-seqs",
         "sequences": "lower --max-num-seqs or --max-model-len",
+        "earlier answers": "give --speculation ngram or off",
     }
     sizes = dict(needs.parts())
-    listed = [fixes[name] for name in sorted(fixes, key=lambda name: -sizes[name])]
+    listed = [fixes[name] for name in sorted(fixes, key=lambda name: -sizes[name]) if sizes[name]]
     more = "raise --max-memory" if needs.limit == "max_memory" else "free memory"
     return ", or ".join(
         [f"{more}, lower --max-model-len, or give --kv-cache-dtype int8 for blocks of half the size", *listed]

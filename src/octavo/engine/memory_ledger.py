@@ -30,7 +30,9 @@ class MemoryLedger:
     kv_bytes: int = 0
     """All blocks."""
     kv_index_bytes: int = 0
-    """What is known of these blocks, when all are cached."""
+    """What is known of these blocks when all are cached, and where tokens in them are looked up for drafts."""
+    lookup_bytes: int = 0
+    """Earlier answers, kept for drafts."""
     kv_host_bytes: int = 0
     """Blocks kept in main memory behind the pool."""
     file_bytes: int = 0
@@ -61,6 +63,7 @@ class MemoryLedger:
             ("draft step buffers", self.draft_step_bytes),
             ("sequences", self.batch_bytes),
             ("loading", max(0, self.loading_bytes - self.step_bytes - self.draft_step_bytes - self.batch_bytes)),
+            ("earlier answers", self.lookup_bytes),
             ("KV blocks", self.kv_bytes),
             ("KV index", self.kv_index_bytes),
             ("KV in host memory", self.kv_host_bytes),

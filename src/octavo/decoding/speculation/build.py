@@ -7,7 +7,7 @@ from octavo.decoding.speculation.chains import BestDraft
 from octavo.decoding.speculation.grammar import ForcedTokens, GrammarProposer
 from octavo.decoding.speculation.ngram import MAX_N, MIN_N, NgramProposer
 from octavo.decoding.speculation.proposer import Proposer
-from octavo.decoding.speculation.shared_texts import SharedSuffixProposer
+from octavo.decoding.speculation.shared_texts import MAX_SHARED_TOKENS, SharedSuffixProposer
 from octavo.decoding.speculation.suffix import SuffixProposer
 from octavo.errors import ConfigError
 
@@ -32,6 +32,25 @@ PROPOSERS: dict[str, Callable[[Surroundings], Proposer]] = {
     "suffix": lambda around: _with_grammar(around, SuffixProposer(), SharedSuffixProposer()),
 }
 """Name -> factory. What a grammar forces is drafted with each."""
+
+
+@dataclass(frozen=True)
+class LookupMemory:
+    """What a proposer keeps of texts, in bytes."""
+
+    per_token: int = 0
+    """Of the contexts of requests that run."""
+    earlier: int = 0
+    """Of requests that are over, at most."""
+
+
+_SUFFIX_BYTES = 144
+"""Of an automaton, per token, room to grow included (docs/proposers.md)."""
+LOOKUP_MEMORY: dict[str, LookupMemory] = {
+    "ngram": LookupMemory(per_token=40),
+    "suffix": LookupMemory(per_token=_SUFFIX_BYTES, earlier=_SUFFIX_BYTES * MAX_SHARED_TOKENS),
+}
+"""By name, as `PROPOSERS`."""
 
 
 def proposer_named(name: str, around: Surroundings) -> Proposer:
