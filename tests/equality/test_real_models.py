@@ -98,6 +98,7 @@ def test_many_streamed(many: Baseline) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_many_beside_neighbours_that_leave(many: Baseline) -> None:
     many.check(CoreProcess(neighbours_per_request=1))
 
@@ -120,7 +121,7 @@ def test_other_models(alias: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kv_cache_dtype",
-    [pytest.param("fp32", marks=pytest.mark.long), pytest.param("bf16", marks=pytest.mark.long), "int8", "fp8"],
+    [*(pytest.param(kind, marks=pytest.mark.long) for kind in ("fp32", "bf16", "fp8")), "int8"],
 )
 def test_other_kv_dtypes(dozen: Baseline, kv_cache_dtype: str) -> None:
     """Real numbers through each format; whatever else moves them about, tiny models show for each (`test_tiny`)."""

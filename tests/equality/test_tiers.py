@@ -8,7 +8,7 @@ import pytest
 from octavo import LLM
 from tests.equality.conftest import TinyBaseline
 from tests.equality.settings import NOTHING_FORESEEN, Fields, assert_grown, crowd, pool_of
-from tests.equality.test_tiny import KV_DTYPES, SMALL_POOLS
+from tests.equality.test_tiny import SMALL_POOLS
 from tests.equality.tiny_models import EVERY_FAMILY
 from tests.equality.transcript import Transcripts
 from tests.equality.workload import Workload, reverse, shuffled
@@ -66,6 +66,10 @@ SETTINGS: dict[str, Fields] = {
     "planned a step ahead, blocks of 4": {"block_size": 4, **AHEAD},
     "planned a step ahead, budget 16": {"block_size": 4, "max_num_batched_tokens": 16, **AHEAD},
 }
+
+
+KV_DTYPES = [("llama", "int8"), ("gemma3", "fp8"), pytest.param("llama", "bf16", marks=pytest.mark.long)]
+"""A block is bytes to a tier, scales of its rows included where there are some."""
 
 
 def small_pool(model: str, family: str, kv_cache_dtype: object) -> Fields:
