@@ -14,6 +14,7 @@ from octavo import LLM, SamplingParams
 def peak():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 settings = {"threads": 1, "num_kv_blocks": 129, "max_num_seqs": 8, "max_num_batched_tokens": 1024, "max_memory": "1GiB"}
+settings["speculation"] = "off"  # what look-ups keep grows with thousands of answers
 with LLM(sys.argv[1], **settings) as llm:
     prompt = [50 + i % 1000 for i in range(llm.info.max_model_len - 8)]
     llm.generate([prompt], SamplingParams(temperature=0, max_tokens=4, ignore_eos=True))

@@ -18,9 +18,8 @@ from octavo.execution.loader.tiny import TinyModel, write_tiny_model
 from octavo.execution.quant import NATIVE_TYPES, TensorType
 from octavo.execution.weights import LoadedWeight, checkpoint_header, load_model, weight_bytes
 
-FAMILIES = (
-    "llama", "granite", "phi3", "olmo2", "qwen2", "gemma2", "gemma3", "gpt2", "mixtral", "qwen2_moe", "qwen3_moe"
-)  # fmt: skip
+FAMILIES = ("llama", "qwen2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe")
+OTHERS = ("granite", "phi3", "olmo2", "gemma2", "gpt2")
 
 
 def open_tiny(folder: Path, file_format: str = "gguf", **choices: Any) -> Checkpoint:
@@ -64,7 +63,7 @@ def edited(
     return Edited(base, {**kept, **(extra or {})}, {**base.metadata, **metadata})
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
 def test_both_formats_give_equal_values(family: str, tmp_path: Path) -> None:
     own = {"gpt2": {"kv_heads": 4}, "phi3": {"rotary_dim": 8}}.get(family, {})
     in_gguf = load_model(open_tiny(tmp_path, "gguf", architecture=family, **own))[1]
